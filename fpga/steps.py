@@ -4,11 +4,14 @@ import concurrent.futures
 import hashlib
 import os
 import pathlib
+import signal
 import subprocess
 import time
 import venv
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Far more than anything takes, on whatever machine.
+HANGS_S = 3600
 CACHE = pathlib.Path(os.environ.get("FLASHMESH_CACHE", pathlib.Path.home() / ".cache/flashmesh"))
 
 
@@ -16,16 +19,23 @@ class Failure(Exception):
     """A check that does not pass, and why."""
 
 
-def run(command, timeout, check=True, **options):
-    """Runs a command at low priority; its output is the failure's text."""
+def run(command, limit_s=60, check=True, **options):
+    """Runs a command; its output is the failure's text.
+
+    The limit is of processor time: on a busy machine, beside builds, a command takes many times
+    longer by the clock. What waits, for a lock or for ever, uses none and is ended after HANGS_S.
+    """
     command = [str(word) for word in command]
     try:
-        done = subprocess.run(["nice", *command], text=True, timeout=timeout,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+        done = subprocess.run(["sh", "-c", 'ulimit -t "$0"; exec "$@"', str(limit_s), *command],
+                              text=True, timeout=HANGS_S, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, **options)
     except subprocess.TimeoutExpired:
-        raise Failure(f"still running after {timeout} s: {' '.join(command)}") from None
+        raise Failure(f"still running after {HANGS_S} s: {' '.join(command)}") from None
     if check and done.returncode != 0:
-        raise Failure(f"{' '.join(command)}\n{done.stdout[-4000:]}")
+        how = {-signal.SIGKILL: f"killed, perhaps after {limit_s} s of processor time; ",
+               -signal.SIGXCPU: f"used more than {limit_s} s of processor time; "}
+        raise Failure(f"{how.get(done.returncode, '')}{' '.join(command)}\n{done.stdout[-4000:]}")
     return done
 
 
@@ -38,7 +48,7 @@ def environment(name, packages):
         venv.create(home, with_pip=True, clear=True)
         for package in packages:
             run([home / "bin/python", "-m", "pip", "install", "-q", "--no-deps",
-                 "--disable-pip-version-check", package], timeout=600)
+                 "--disable-pip-version-check", package], 600)
         (home / "complete").touch()
     return home
 
@@ -84,6 +94,10 @@ def run_all(jobs, remembered, threads):
             except Failure as problem:
                 failed += 1
                 print(f"FAIL  {label}: {problem}", flush=True)
+            except BaseException:
+                # A mistake of the checks' own is not waited for.
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     print(f"{passed} passed, {known} passed before, {failed} failed, "
           f"{time.monotonic() - started:.0f} s")
     return failed == 0

@@ -35,6 +35,7 @@ mod types;
 mod files;
 mod grants;
 mod spelling;
+mod whole_files;
 
 mod accounts;
 mod file_lists;

@@ -136,6 +136,8 @@ fn rename(select: &mut Select) -> Wanted {
                 Some(_) => (expr, Name::Known(name)),
                 // A cast is called as its column is, which the wildcard may stand for.
                 None if is_cast && wildcard.is_some() => (expr, Name::Known(name)),
+                // A subquery is called as its column, which one of the query around it may be, too.
+                None if let Some(column) = column_of_subquery(expr) => (expr, Name::Known(column)),
                 None => continue,
             },
             SelectItem::UnnamedExpr(expr) if twin.is_some() || wildcard.is_some() => {
@@ -237,6 +239,20 @@ fn name_of_subquery(body: &SetExpr) -> Option<String> {
             Some(format!("({} FROM {tables})", name_of(item)))
         }
         SetExpr::Query(query) => name_of_subquery(&query.body),
+        _ => None,
+    }
+}
+
+/// What the one column of a subquery is called, where it is a column.
+fn column_of_subquery(expr: &ast::Expr) -> Option<String> {
+    let ast::Expr::Subquery(query) = expr else {
+        return None;
+    };
+    let SetExpr::Select(select) = query.body.as_ref() else {
+        return None;
+    };
+    match select.projection.as_slice() {
+        [item] => Some(IdentNormalizer::default().normalize(column(item)?.clone())),
         _ => None,
     }
 }

@@ -54,6 +54,7 @@ use crate::table_options::TableOptions;
 use crate::transactions::parsed_transaction;
 use crate::upsert::{on_conflict, take_on_conflict};
 use crate::views;
+use crate::whole_files::Draft;
 
 impl Session {
     /// Runs SQL: one statement, or several separated by semicolons, of which all but the last
@@ -310,7 +311,12 @@ impl Session {
         match plan {
             LogicalPlan::Ddl(ddl) => self.execute_ddl(ddl).await,
             LogicalPlan::Dml(dml) => self.execute_dml(dml, None).await,
-            LogicalPlan::Copy(_) => self.run_now(plan).await,
+            LogicalPlan::Copy(mut copy) => {
+                let draft = Draft::of(&mut copy);
+                let written = self.run_now(LogicalPlan::Copy(copy)).await?;
+                draft.map_or(Ok(()), Draft::take_place)?;
+                Ok(written)
+            }
             LogicalPlan::Statement(Statement::SetVariable(_) | Statement::ResetVariable(_)) => {
                 self.execute_set(plan).await
             }

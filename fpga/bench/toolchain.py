@@ -6,7 +6,8 @@ import threading
 
 from steps import run
 
-BUILD_TIMEOUT_S = 300
+# Of processor time.
+BUILD_LIMIT_S = 300
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
 
@@ -20,7 +21,7 @@ class Toolchain:
         self.building = {}
 
     def verilate(self, sources, words):
-        return run([self.verilator, "-sv", *words, *sources], BUILD_TIMEOUT_S)
+        return run([self.verilator, "-sv", *words, *sources], BUILD_LIMIT_S)
 
     def once(self, name, compile_into):
         """The bench that a function makes in a folder; made once for each name."""
@@ -47,7 +48,7 @@ class Toolchain:
         self.gxx(design, folder / "design.o", folder, "-O2", "-w")
         benches = [self.bench(source, folder, top, options) for source in benches]
         run([self.compiler, *benches, folder / "design.o", *objects, *self.runtime(), "-pthread",
-             "-o", folder / "bench"], BUILD_TIMEOUT_S)
+             "-o", folder / "bench"], BUILD_LIMIT_S)
 
     def bench(self, source, folder, top, options):
         """A bench's object: one for all designs whose top module is the same to C++."""
@@ -79,4 +80,4 @@ class Toolchain:
         macros = ["-DVERILATOR=1", *(f"-DVM_{name}=0" for name in
                                      ("COVERAGE", "SC", "TIMING", "TRACE"))]
         run([self.compiler, "-std=c++17", *macros, *words, "-I", folder, "-isystem", self.include,
-             "-isystem", self.include / "vltstd", "-c", source, "-o", target], BUILD_TIMEOUT_S)
+             "-isystem", self.include / "vltstd", "-c", source, "-o", target], BUILD_LIMIT_S)

@@ -99,7 +99,9 @@ class Result:
 
     def df(self) -> pandas.DataFrame:
         """A pandas.DataFrame of them. Of columns of one name, the second is called `name_1`."""
-        return self._distinct().to_pandas()
+        from . import plain
+
+        return plain.to_pandas(self._distinct())
 
     def pl(self) -> polars.DataFrame:
         """A polars.DataFrame of them. Of columns of one name, the second is called `name_1`."""

@@ -56,7 +56,9 @@ class Rows:
         return pa.table(self._collected())
 
     def to_pandas(self) -> pandas.DataFrame:
-        return self.to_arrow_table().to_pandas()
+        from . import plain
+
+        return plain.to_pandas(self.to_arrow_table())
 
     def to_polars(self) -> polars.DataFrame:
         import polars

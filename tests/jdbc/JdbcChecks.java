@@ -303,7 +303,7 @@ public final class JdbcChecks {
                 insert.setTime(5, java.sql.Time.valueOf("12:30:15"));
                 expect(1, insert.executeUpdate());
             }
-            expect(List.of(List.of("2024-05-06T23:00:00", "2024-05-06T23:00:00", "2024-05-06T23:00:00", "12:30:15")),
+            expect(List.of(List.of("2024-05-06 23:00:00", "2024-05-06 23:00:00", "2024-05-06 23:00:00", "12:30:15")),
                     query(connection, "SELECT CAST(ns AS VARCHAR), CAST(us AS VARCHAR), CAST(s AS VARCHAR), CAST(t AS VARCHAR) FROM jdbc_moments"));
             for (String column : List.of("ns", "us", "s")) {
                 expect(List.of(List.of(1)), prepared(connection, "SELECT id FROM jdbc_moments WHERE " + column + " = ?", moment));

@@ -31,6 +31,14 @@ def test_results_are_arrow(db):
     assert result.to_polars()["name"].to_list() == expected["name"]
 
 
+def test_null_in_a_dictionary_is_null(db):
+    for values in (["a", None], [b"a", None], [1, None]):
+        coded = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int8()), pa.array(values))
+        db.load("coded", pa.table({"x": coded}))
+        assert db.execute("SELECT x FROM coded").fetchall() == [(values[0],), (None,), (values[0],)]
+        db.execute("DROP TABLE coded")
+
+
 def test_changes_give_rows(db):
     db.execute("CREATE TABLE t (id BIGINT, name VARCHAR DEFAULT 'none')")
     added = db.sql("INSERT INTO t (id) VALUES (1), (2) RETURNING id, name")

@@ -1,5 +1,6 @@
 //! Elections: when a node stands for one, and when a leader is none any more.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,18 +24,31 @@ const MOST_UNSYNCED: u64 = 64 << 20;
 pub(super) async fn elect(member: Arc<Member>, streams: Streams) {
     loop {
         let metrics = member.raft.metrics().borrow().clone();
-        let voters: Vec<_> = metrics.membership_config.voter_ids().collect();
-        let mut deaf = usize::from(!member.hears_leader());
-        if deaf > 0 && voters.len() > 1 {
-            for voter in voters.iter().filter(|voter| **voter != member.number) {
-                let told = hello(&streams, node_of(*voter)).await;
-                let is_deaf = told.is_ok_and(|told| told.member == *voter && !told.hears_leader);
-                deaf += usize::from(is_deaf);
+        let mut deaf = BTreeSet::new();
+        if !member.hears_leader() {
+            deaf.insert(member.number);
+            for voter in metrics.membership_config.voter_ids() {
+                if voter == member.number {
+                    continue;
+                }
+                let told = hello(&streams, node_of(voter)).await;
+                if told.is_ok_and(|told| told.member == voter && !told.hears_leader) {
+                    deaf.insert(voter);
+                }
             }
         }
-        member.raft.runtime_config().elect(deaf * 2 > voters.len());
+        let voters = metrics.membership_config.membership().get_joint_config();
+        let may_stand = has_no_leader(voters, &deaf);
+        member.raft.runtime_config().elect(may_stand);
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// Whether more than half of the voters hear no leader: of each group of them, where voters are being changed, as
+/// each has to elect.
+fn has_no_leader(groups: &[BTreeSet<u64>], deaf: &BTreeSet<u64>) -> bool {
+    let is_lost = |voters: &BTreeSet<u64>| voters.intersection(deaf).count() * 2 > voters.len();
+    groups.iter().all(is_lost)
 }
 
 /// Tells what the node is, and keeps the log short.
@@ -122,5 +136,22 @@ impl Looking {
                 () = sleep(LOOK_EVERY.min(self.heartbeats)) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_each_group_of_voters_must_hear_no_leader() {
+        let set = |numbers: &[u64]| numbers.iter().copied().collect::<BTreeSet<_>>();
+        let whole = [set(&[1, 2, 3, 4, 5])];
+        assert!(has_no_leader(&whole, &set(&[3, 4, 5])));
+        assert!(!has_no_leader(&whole, &set(&[4, 5])));
+        // The leader, 2, and what comes for 1 are away, in the middle of that change.
+        let changing = [set(&[1, 2, 3, 4, 5]), set(&[2, 3, 4, 5, 6])];
+        assert!(has_no_leader(&changing, &set(&[3, 4, 5])));
+        assert!(!has_no_leader(&changing, &set(&[1, 3, 4])));
     }
 }

@@ -127,7 +127,8 @@ impl Files {
         io::Error::new(error.kind(), format!("{}: {error}", path.display()))
     }
 
-    /// Writes all of them to `out`.
+    /// Writes all of them to `out`. What is applied meanwhile may be in it, or not, or with some of its bytes; where a
+    /// file becomes shorter it ends in zeros.
     pub fn dump(&self, out: impl Write) -> io::Result<()> {
         let mut out = Summed::new(out);
         out.write_all(MAGIC)?;
@@ -138,7 +139,7 @@ impl Files {
             let mut at = 0;
             while at < bytes {
                 let count = (bytes - at).min(COPY_BYTES as u64) as usize;
-                file.read_exact_at(&mut buffer[..count], at)?;
+                read_or_zero(file, &mut buffer[..count], at)?;
                 out.write_all(&buffer[..count])?;
                 at += count as u64;
             }
@@ -193,6 +194,23 @@ impl Files {
             Some(bytes) => self.parts[part].write_all_at(bytes, at),
         })
     }
+}
+
+/// The bytes of a file, and zeros behind its end.
+fn read_or_zero(file: &File, mut out: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !out.is_empty() {
+        match file.read_at(out, at) {
+            Ok(0) => break,
+            Ok(count) => {
+                out = &mut out[count..];
+                at += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    out.fill(0);
+    Ok(())
 }
 
 /// A file of the catalog, which is written by the group alone.

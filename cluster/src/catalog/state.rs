@@ -19,7 +19,7 @@ use openraft::{
     AnyError, EmptyNode, Entry, EntryPayload, LogId, OptionalSend, RaftSnapshotBuilder, Snapshot,
     SnapshotMeta, StorageIOError, StoredMembership,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Image, Types};
@@ -55,7 +55,10 @@ pub(super) struct Held(Arc<Shared>);
 struct Shared {
     log: RaftLog,
     files: Files,
+    /// Held while an entry is applied, and for nothing that takes long.
     applied: Mutex<Applied>,
+    /// An image that is taken over changes the files while nobody else goes by them.
+    image: RwLock<()>,
     /// Bytes of entries that were applied since the files were made durable.
     unsynced: AtomicU64,
 }
@@ -77,6 +80,7 @@ impl Held {
             log,
             files,
             applied: Mutex::new(applied),
+            image: RwLock::new(()),
             unsynced: AtomicU64::new(0),
         }));
         if is_loading {
@@ -100,12 +104,13 @@ impl Held {
         self.0.unsynced.load(Ordering::Relaxed)
     }
 
-    /// An image and the term that is in it.
+    /// An image and the term from which on entries are to be applied to it. Entries are applied meanwhile, some of
+    /// whose bytes are in it then: all of these come again behind it.
     pub fn dump(&self, out: impl io::Write) -> io::Result<u64> {
-        // Nothing is applied meanwhile.
-        let applied = self.0.applied.lock();
+        let _files = self.0.image.read();
+        let term = self.term();
         self.0.files.dump(out)?;
-        Ok(applied.term)
+        Ok(term)
     }
 
     fn image_path(&self) -> PathBuf {
@@ -165,10 +170,13 @@ impl Held {
 
     /// Makes the files durable as they are.
     fn settle(&self) -> Result<SnapshotMeta<u64, EmptyNode>, AnyError> {
-        let applied = self.0.applied.lock();
+        let _files = self.0.image.read();
+        let unsynced = self.unsynced();
+        let applied = self.0.applied.lock().clone();
+        // What is applied meanwhile is applied again after a restart, durable or not.
         self.0.files.sync().map_err(|error| AnyError::new(&error))?;
         self.set_applied(&applied, false)?;
-        self.0.unsynced.store(0, Ordering::Relaxed);
+        self.0.unsynced.fetch_sub(unsynced, Ordering::Relaxed);
         Ok(meta(&applied))
     }
 
@@ -178,6 +186,7 @@ impl Held {
         path: &Path,
         term: u64,
     ) -> io::Result<()> {
+        let _files = self.0.image.write();
         let mut applied = self.0.applied.lock();
         std::fs::rename(path, self.image_path())?;
         flashmesh_pages::flash::sync_folder(self.0.files.folder())?;
@@ -291,6 +300,103 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::catalog::entry::{Change, FileWrite, Part};
+
+    /// Takes an image, and applies an entry when it has some bytes of it.
+    struct Meanwhile<'a> {
+        held: &'a Held,
+        entries: Vec<Entry<Types>>,
+        image: Vec<u8>,
+    }
+
+    impl io::Write for Meanwhile<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let of_entry = !self.entries.is_empty() && !self.image.is_empty();
+            if of_entry {
+                self.held.apply_entry(self.entries.remove(0))?;
+            }
+            self.image.extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn entry(index: u64, change: Change) -> Entry<Types> {
+        Entry {
+            log_id: LogId::new(CommittedLeaderId::new(1, 0), index),
+            payload: EntryPayload::Normal(change),
+        }
+    }
+
+    /// A head takes office, a file grows, another becomes shorter, and the next head takes office, each when a
+    /// part of the image has been written: with the entries behind it the image makes the same files.
+    #[test]
+    fn entries_are_applied_while_an_image_is_made_and_again_behind_it() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let open = |folder: &tempfile::TempDir| {
+            let log = RaftLog::open(&folder.path().join("group.redb")).unwrap();
+            Held::open(log, Files::open(folder.path(), true).unwrap()).unwrap()
+        };
+        let [held, other] = [open(&folders[0]), open(&folders[1])];
+        let write = |part, at, bytes| FileWrite { part, at, bytes };
+        let writes = |of, writes: &[FileWrite]| Change::of_writes(of, writes);
+        let first = [
+            entry(1, Change::of_term(3)),
+            entry(
+                2,
+                writes(
+                    3,
+                    &[
+                        write(Part::Catalog, 0, Some(vec![1; 5_000])),
+                        write(Part::Log, 0, Some(vec![2; 5_000])),
+                        write(Part::Behind, 0, Some(vec![3; 3_000_000])),
+                    ],
+                ),
+            ),
+        ];
+        for entry in first {
+            held.apply_entry(entry).unwrap();
+        }
+        let later = vec![
+            entry(
+                3,
+                writes(3, &[write(Part::Catalog, 100, Some(vec![4; 9_000]))]),
+            ),
+            entry(4, writes(3, &[write(Part::Behind, 1_000, None)])),
+            entry(5, Change::of_term(4)),
+            // Of a head that is none any more.
+            entry(6, writes(3, &[write(Part::Log, 0, Some(vec![5; 10]))])),
+            entry(7, writes(4, &[write(Part::Log, 7, Some(vec![6; 10]))])),
+        ];
+        let mut meanwhile = Meanwhile {
+            held: &held,
+            entries: later.clone(),
+            image: vec![],
+        };
+        let term = held.dump(&mut meanwhile).unwrap();
+        assert_eq!((term, meanwhile.entries.len()), (3, 0));
+        let coming = folders[1].path().join("coming-1");
+        std::fs::write(&coming, &meanwhile.image).unwrap();
+        let last = LogId::new(CommittedLeaderId::new(1, 0), 2);
+        let from = SnapshotMeta {
+            last_log_id: Some(last),
+            ..SnapshotMeta::default()
+        };
+        other.take_over(&from, &coming, term).unwrap();
+        for entry in later {
+            other.apply_entry(entry).unwrap();
+        }
+        let image = |held: &Held| {
+            let mut image = Vec::new();
+            held.dump(&mut image).unwrap();
+            image
+        };
+        assert!(image(&held) == image(&other));
+        assert_eq!(other.term(), 4);
+    }
 
     /// Entries are needed until the files are durable that they made; that these are is known after a
     /// restart as well, when a purge that a crash has left out is done.

@@ -68,6 +68,7 @@ pub mod version;
 mod whole_parts;
 mod work;
 mod written;
+mod zones;
 
 use std::sync::Arc;
 
@@ -115,6 +116,7 @@ fn own_functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
             Arc::new(ScalarUDF::from(ages::Age::new())),
             Arc::new(ScalarUDF::from(bars::Bar::new())),
             Arc::new(ScalarUDF::from(whole_parts::DateSub::new())),
+            Arc::new(ScalarUDF::from(zones::Timezone::new())),
         ])
         .chain(written::functions())
 }
@@ -125,19 +127,24 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     // Before types are given.
     let typing = analyzer.iter().position(|r| r.name() == "type_coercion");
     let typing = typing.unwrap_or(0);
+    analyzer.insert(typing, Arc::new(unnest::OuterTypes));
     analyzer.insert(typing, Arc::new(rules::Comparisons));
     analyzer.insert(typing, Arc::new(rules::LocalTimes));
+    analyzer.insert(typing, Arc::new(rules::TimesOfDays));
+    analyzer.insert(typing, Arc::new(rules::GroupingKeys));
     let mut builder = builder
         .with_analyzer_rules(analyzer)
         .with_analyzer_rule(Arc::new(rules::ScalarSubqueries))
         .with_analyzer_rule(Arc::new(rules::LiteralBackslashes))
         .with_analyzer_rule(Arc::new(moments::WholeMoments))
+        .with_analyzer_rule(Arc::new(moments::PrintedMoments))
         .with_analyzer_rule(Arc::new(asof::AsOfJoins))
         .with_analyzer_rule(Arc::new(rules::LambdaParameters))
         .with_analyzer_rule(Arc::new(version::PinTables))
         .with_analyzer_rule(Arc::new(rules::Multisets))
         .with_analyzer_rule(Arc::new(unnest::UnnestSubqueries))
         .with_analyzer_rule(Arc::new(rules::DaysBetween))
+        .with_analyzer_rule(Arc::new(rules::LossyCasts))
         .with_analyzer_rule(Arc::new(rules::OneNan))
         .with_analyzer_rule(Arc::new(rules::CheckedArithmetic))
         .with_optimizer_rules(rules::optimizer_rules())

@@ -1,4 +1,5 @@
-//! Moments whose seconds are left out, `2024-01-31 10:00`, which Arrow does not read.
+//! Moments as texts: those whose seconds are left out, `2024-01-31 10:00`, which Arrow does not read; and those that
+//! it prints with a T between day and time, where PostgreSQL and DuckDB have a space.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,12 +9,13 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, ScalarValue};
-use datafusion::logical_expr::{Cast, Expr, LogicalPlan};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::functions::string::replace;
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, lit};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::tree::{has_part, map_named_expressions};
+use crate::tree::change_parts;
 
 /// Gives constants in the place of moments their seconds; place it behind the rule that gives types.
 #[derive(Debug)]
@@ -25,15 +27,76 @@ impl AnalyzerRule for WholeMoments {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let plan = plan.transform_up_with_subqueries(|node| {
-            match has_part(&node, |expr| seconds_of(expr).is_some())? {
-                true => map_named_expressions(node, |expr| expr.transform_up(completed)),
-                false => Ok(Transformed::no(node)),
-            }
-        })?;
-        Ok(plan.data)
+        let is_one = |expr: &Expr| seconds_of(expr).is_some();
+        change_parts(plan, is_one, |expr, _| expr.transform_up(completed))
     }
 }
+
+/// Prints moments that become texts as other databases do; place it behind the rule that gives types.
+#[derive(Debug)]
+pub(crate) struct PrintedMoments;
+
+impl AnalyzerRule for PrintedMoments {
+    fn name(&self) -> &str {
+        "flashmesh_printed_moments"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let is_one = |expr: &Expr| becomes_text(expr).is_some();
+        change_parts(plan, is_one, |expr, schema| {
+            expr.rewrite(&mut Printing { schema })
+        })
+    }
+}
+
+/// What becomes a text.
+fn becomes_text(expr: &Expr) -> Option<&Expr> {
+    let (value, field) = match expr {
+        Expr::Cast(cast) => (&cast.expr, &cast.field),
+        Expr::TryCast(cast) => (&cast.expr, &cast.field),
+        _ => return None,
+    };
+    field.data_type().is_string().then_some(value)
+}
+
+struct Printing<'a> {
+    schema: &'a DFSchema,
+}
+
+impl TreeNodeRewriter for Printing<'_> {
+    type Node = Expr;
+
+    fn f_down(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        // A plan may be analyzed again.
+        let is_printed = matches!(&expr, Expr::ScalarFunction(call)
+            if call.func == replace()
+                && call.args.get(1).and_then(Expr::as_literal) == Some(&ScalarValue::from(BETWEEN))
+                && call.args.first().is_some_and(|text| becomes_text(text).is_some()));
+        let next = match is_printed {
+            true => TreeNodeRecursion::Jump,
+            false => TreeNodeRecursion::Continue,
+        };
+        Ok(Transformed::new(expr, false, next))
+    }
+
+    fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        let of_type = becomes_text(&expr).map(|value| value.get_type(self.schema));
+        let Some(Ok(DataType::Timestamp(..))) = of_type else {
+            return Ok(Transformed::no(expr));
+        };
+        let text = expr.get_type(self.schema)?;
+        let printed = replace().call(vec![expr, lit(BETWEEN), lit(" ")]);
+        Ok(Transformed::yes(
+            match printed.get_type(self.schema)? == text {
+                true => printed,
+                false => Expr::Cast(Cast::new(Box::new(printed), text)),
+            },
+        ))
+    }
+}
+
+/// What Arrow prints between day and time.
+const BETWEEN: &str = "T";
 
 /// The text of a constant that becomes a moment, with the seconds that it lacks.
 fn seconds_of(expr: &Expr) -> Option<String> {

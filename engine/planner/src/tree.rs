@@ -1,9 +1,19 @@
 //! Walks over expressions: DataFusion's, and the Program's, whose columns are renumbered.
 
-use datafusion::common::Result;
+use std::sync::Arc;
+
+use arrow::array::RecordBatchOptions;
+use arrow::datatypes::Schema;
+use arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Expr as LogicalExpr, LogicalPlan, Subquery};
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{ColumnarValue, Expr as LogicalExpr, LogicalPlan, Subquery};
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
+use datafusion::physical_expr::create_physical_expr;
 use flashmesh_pushdown::{Aggregate, Expr, Output};
 
 /// The subquery that `expr` itself is.
@@ -58,6 +68,54 @@ pub fn map_named_expressions(
         LogicalExpr::GroupingSet(_) => expr.map_children(&mut named),
         expr => named(expr),
     })
+}
+
+/// The plan and its subqueries with the expressions of those nodes in which some part `is_one` changed by `f`,
+/// which is given the columns that they are over. Columns keep their names, and schemas are as they were.
+///
+/// # Errors
+/// Those of `f`.
+pub fn change_parts(
+    plan: LogicalPlan,
+    is_one: impl Fn(&LogicalExpr) -> bool,
+    mut f: impl FnMut(LogicalExpr, &DFSchema) -> Result<Transformed<LogicalExpr>>,
+) -> Result<LogicalPlan> {
+    let changed = plan.transform_up_with_subqueries(|node| {
+        if !has_part(&node, &is_one)? {
+            return Ok(Transformed::no(node));
+        }
+        let schema = match &node {
+            // Its filters are over all columns of the table.
+            LogicalPlan::TableScan(scan) => {
+                DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?
+            }
+            node => merge_schema(&node.inputs()),
+        };
+        map_named_expressions(node, |expr| f(expr, &schema))
+    })?;
+    Ok(changed.data)
+}
+
+/// The value of an expression without columns; numbers of several types in it are given one.
+///
+/// # Errors
+/// Those of planning and of computing it.
+pub fn value_of(expr: &LogicalExpr) -> Result<ScalarValue> {
+    let (properties, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
+    let none = DFSchema::empty();
+    let typed = expr
+        .clone()
+        .rewrite(&mut TypeCoercionRewriter::new(&none))?;
+    let physical = create_physical_expr(&typed.data, &none, &properties, &planning)?;
+    let one_row = RecordBatch::try_new_with_options(
+        Arc::new(Schema::empty()),
+        vec![],
+        &RecordBatchOptions::new().with_row_count(Some(1)),
+    )?;
+    match physical.evaluate(&one_row)? {
+        ColumnarValue::Scalar(value) => Ok(value),
+        ColumnarValue::Array(values) => ScalarValue::try_from_array(&values, 0),
+    }
 }
 
 /// All expressions of an output.

@@ -1,4 +1,5 @@
-//! GROUP BY with WITH ROLLUP and WITH CUBE behind it, and positions within sets of groups.
+//! GROUP BY with WITH ROLLUP and WITH CUBE behind it, sets of groups whose items are several columns, and positions
+//! within such sets.
 
 use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, GroupByWithModifier, SelectItem, Value};
 
@@ -40,7 +41,13 @@ pub(super) fn correct_groups(group_by: &mut GroupByExpr, projection: &[SelectIte
             expressions
         }
     };
-    for expr in expressions {
+    for expr in expressions.iter_mut() {
+        if let Expr::Tuple(none) = expr
+            && none.is_empty()
+        {
+            *expr = Expr::GroupingSets(vec![vec![]]);
+        }
+        spread(expr)?;
         if let Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) = expr {
             for expr in sets.iter_mut().flatten() {
                 if let Some(digits) = number(expr) {
@@ -51,6 +58,37 @@ pub(super) fn correct_groups(group_by: &mut GroupByExpr, projection: &[SelectIte
     }
     Ok(())
 }
+
+/// `ROLLUP ((a, b), c)` by its sets: the planner takes such items for one column each.
+fn spread(expr: &mut Expr) -> Result<()> {
+    let is_row = |item: &Vec<Expr>| item.len() != 1;
+    let sets: Vec<Vec<Expr>> = match &*expr {
+        Expr::Rollup(items) if items.iter().any(is_row) => {
+            let lengths = (0..=items.len()).rev();
+            lengths.map(|length| items[..length].concat()).collect()
+        }
+        Expr::Cube(items) if items.iter().any(is_row) => {
+            let Some(count) = 1_u32
+                .checked_shl(items.len() as u32)
+                .filter(|count| *count <= SETS_MAX)
+            else {
+                return refuse(&format!("CUBE of {} items", items.len()), "");
+            };
+            let with = |set: u32| {
+                let chosen = items.iter().enumerate();
+                let chosen = chosen.filter(|(place, _)| set >> (items.len() - 1 - place) & 1 == 1);
+                chosen.flat_map(|(_, item)| item.clone()).collect()
+            };
+            (0..count).rev().map(with).collect()
+        }
+        _ => return Ok(()),
+    };
+    *expr = Expr::GroupingSets(sets);
+    Ok(())
+}
+
+/// Sets of groups that a CUBE of rows may have.
+const SETS_MAX: u32 = 1 << 12;
 
 fn number(expr: &Expr) -> Option<&str> {
     match expr {

@@ -215,7 +215,10 @@ pub(super) fn twins<'a>(from: impl IntoIterator<Item = &'a TableWithJoins>) -> R
 }
 
 /// What the tables of a FROM are called, and as what they are written, where that is with a schema.
-fn add_names<'a>(from: &'a TableWithJoins, names: &mut Vec<(&'a Ident, Option<&'a ObjectName>)>) {
+pub(super) fn add_names<'a>(
+    from: &'a TableWithJoins,
+    names: &mut Vec<(&'a Ident, Option<&'a ObjectName>)>,
+) {
     let factors = std::iter::once(&from.relation);
     for factor in factors.chain(from.joins.iter().map(|join| &join.relation)) {
         match factor {

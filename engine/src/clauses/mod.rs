@@ -4,6 +4,8 @@
 //! The nodes of the syntax tree are taken apart whole, so that a field which the parser gains has to be
 //! thought of here before it compiles.
 
+mod assignments;
+mod correlated;
 mod definitions;
 mod deletes;
 mod escapes;
@@ -12,6 +14,7 @@ mod files;
 mod functions;
 mod groups;
 mod inserts;
+mod intervals;
 mod joins;
 mod keys;
 mod lambdas;
@@ -25,7 +28,6 @@ mod synonyms;
 mod windows;
 mod with;
 
-use std::fmt::Display;
 use std::ops::ControlFlow;
 
 use datafusion::error::DataFusionError;
@@ -40,6 +42,8 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
+use self::assignments::column_by_column;
+use self::correlated::OfOuter;
 use self::definitions::{check_column, check_statement, place_temporary};
 use self::deletes::by_its_name;
 use self::escapes::with_backslashes;
@@ -50,6 +54,7 @@ pub(crate) use self::functions::Calls;
 use self::functions::check_function;
 use self::groups::correct_groups;
 use self::inserts::read_values;
+use self::intervals::correct_interval;
 pub(crate) use self::joins::check_qualifier;
 use self::joins::{check_names, correct_changes, correct_joins, twins};
 use self::keys::{write_out_keys, write_out_ordered_keys};
@@ -92,10 +97,11 @@ pub(crate) fn correct(statement: &mut ParsedStatement) -> Result<()> {
         }
         _ => {}
     }
-    match visit(statement, &mut Correct) {
-        ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(()),
+    if let ControlFlow::Break(error) = visit(statement, &mut Correct) {
+        return Err(error);
     }
+    let ControlFlow::Continue(()) = visit(statement, &mut OfOuter::default());
+    Ok(())
 }
 
 /// Has a visitor go through all queries and expressions of a statement.
@@ -125,6 +131,7 @@ impl VisitorMut for Correct {
         with_its_tables(statement)?;
         read_values(statement)?;
         by_its_name(statement);
+        flow(column_by_column(statement))?;
         let corrected = correct_changes(statement).and_then(|()| place_temporary(statement));
         flow(corrected.and_then(|()| check_statement(statement)))
     }
@@ -168,17 +175,29 @@ impl VisitorMut for Correct {
                 correct_access(root, access_chain);
                 ControlFlow::Continue(())
             }
+            Expr::AtTimeZone {
+                timestamp,
+                time_zone,
+            } => {
+                let args = vec![(**time_zone).clone(), (**timestamp).clone()];
+                *expr = call(Ident::new("timezone"), args);
+                ControlFlow::Continue(())
+            }
             Expr::RLike { .. } => flow(correct_glob(expr)),
             Expr::SimilarTo { .. } => flow(correct_similar(expr)),
             Expr::Like { .. } | Expr::ILike { .. } => flow(with_backslashes(expr)),
             Expr::Interval(interval) if interval.leading_field.is_none() => {
-                flow(check_interval(&interval.value, interval))
+                let written = interval.to_string();
+                flow(correct_interval(&mut interval.value, &written))
             }
             Expr::Cast {
                 expr,
                 data_type: DataType::Interval { .. },
                 ..
-            } => flow(check_interval(expr, expr)),
+            } => {
+                let written = expr.to_string();
+                flow(correct_interval(expr, &written))
+            }
             _ => ControlFlow::Continue(()),
         }
     }
@@ -463,26 +482,6 @@ fn check_pipe(operator: &PipeOperator) -> Result<()> {
         }
         // What the planner does not know of the others it refuses.
         _ => Ok(()),
-    }
-}
-
-/// Refuses a number without a unit: `INTERVAL 3 decades` is one, whose unit is none that the parser
-/// knows and becomes a column's name.
-fn check_interval(value: &Expr, written: &impl Display) -> Result<()> {
-    let number = match value {
-        Expr::Value(value) => match &value.value {
-            Value::Number(number, _) | Value::SingleQuotedString(number) => number,
-            _ => return Ok(()),
-        },
-        Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => return check_interval(expr, written),
-        _ => return Ok(()),
-    };
-    match number.trim().parse::<f64>() {
-        Ok(_) => refuse(
-            &format!("{written} without a unit"),
-            "write one such as in INTERVAL '3 days' or INTERVAL 3 DAY",
-        ),
-        Err(_) => Ok(()),
     }
 }
 

@@ -197,12 +197,18 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
             _ => {}
         }
         if let Some((_, here)) = NAMES.iter().find(|(elsewhere, _)| *elsewhere == name) {
+            if matches!(name.as_str(), "strftime" | "strptime") {
+                with_fractions(function, name == "strptime");
+            }
             rename(function, here);
         }
     }
     let name = function.name.to_string().to_lowercase();
     if name == "string_agg" {
         separate_by_comma(function);
+    }
+    if name == "regexp_replace" {
+        keep_dollars(function)?;
     }
     if QUANTILES.contains(&name.as_str()) {
         leave_order(function);
@@ -230,6 +236,75 @@ pub(super) fn name_calls(select: &mut Select, state: &SessionState) -> Result<()
                 alias: Ident::with_quote('"', written.to_string()),
             };
         }
+    }
+    Ok(())
+}
+
+/// The arguments of a call that are expressions without a name.
+fn plain_arguments(function: &mut Function) -> impl Iterator<Item = &mut Expr> {
+    let args = match &mut function.args {
+        FunctionArguments::List(list) => list.args.as_mut_slice(),
+        _ => &mut [],
+    };
+    args.iter_mut().filter_map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
+        _ => None,
+    })
+}
+
+fn text_of(expr: &mut Expr) -> Option<&mut String> {
+    match expr {
+        Expr::Value(value) => match &mut value.value {
+            Value::SingleQuotedString(text) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Fractions of seconds as Python and DuckDB write them in the form of a time: `%f` of six digits or, where it is
+/// read, of as many as there are, `%g` of three and `%n` of nine. Here `%f` is a number of nanoseconds.
+fn with_fractions(function: &mut Function, is_read: bool) {
+    let Some(form) = plain_arguments(function).nth(1).and_then(text_of) else {
+        return;
+    };
+    let mut written = String::with_capacity(form.len());
+    let mut rest = form.as_str();
+    while let Some(place) = rest.find('%') {
+        let (before, directive) = rest.split_at(place);
+        written.push_str(before);
+        let Some(letter) = directive[1..].chars().next() else {
+            rest = directive;
+            break;
+        };
+        match letter {
+            'f' if is_read && written.ends_with('.') => {
+                written.pop();
+                written.push_str("%.f");
+            }
+            'f' => written.push_str("%6f"),
+            'g' => written.push_str("%3f"),
+            'n' => written.push_str("%9f"),
+            other => written.extend(['%', other]),
+        }
+        rest = &directive[1 + letter.len_utf8()..];
+    }
+    written.push_str(rest);
+    *form = written;
+}
+
+/// A `$` in what takes the place of a match is one; to the planner's function it names a group, as `\1` does.
+fn keep_dollars(function: &mut Function) -> Result<()> {
+    let Some(by) = plain_arguments(function).nth(2) else {
+        return Ok(());
+    };
+    let is_kept = match &*by {
+        Expr::Function(call) => call.to_string().ends_with(", '$', '$$')"),
+        _ => false,
+    };
+    if !is_kept && text_of(by).is_none_or(|text| text.contains('$')) {
+        let values = vec![("a", std::mem::replace(by, Expr::value(Value::Null)))];
+        *by = template("replace(a, '$', '$$')", values)?;
     }
     Ok(())
 }

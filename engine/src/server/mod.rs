@@ -71,7 +71,7 @@ pub struct Server {
     passed: Option<mpsc::Receiver<Passed>>,
     rack: Option<Arc<dyn RackReport>>,
     tls: Option<Renewed>,
-    http: Option<TcpListener>,
+    http: Option<Page>,
     drain_time: Duration,
 }
 
@@ -82,6 +82,19 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
+    /// Whether the certificate, the audit log and the secret of tokens that options name can be used, for who may
+    /// need them later.
+    ///
+    /// # Errors
+    /// As those of [`Server::bind`].
+    pub fn check_files(options: &ServerOptions) -> Result<()> {
+        options.tls.clone().map(Renewed::read).transpose()?;
+        options.audit_log.as_deref().map(Audit::open).transpose()?;
+        let secret = options.token_secret.as_deref();
+        secret.map(Tokens::from_file).transpose()?;
+        Ok(())
+    }
+
     /// Opens the ports.
     ///
     /// # Errors
@@ -113,7 +126,7 @@ impl Server {
         };
         let flight = listen(options.listen).await?;
         let http = match options.http {
-            Some(address) => Some(listen(address).await?),
+            Some(address) => Some(Page::At(listen(address).await?)),
             None => None,
         };
         let limits = options.limits;
@@ -171,6 +184,23 @@ impl Server {
         Self { passed, ..self }
     }
 
+    /// Has the page listen there; where another process does, as soon as that has ended.
+    ///
+    /// # Errors
+    /// Whatever else is the matter with the address.
+    pub async fn with_page(self, address: SocketAddr) -> Result<Self> {
+        let page = match TcpListener::bind(address).await {
+            Ok(listener) => Page::At(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                tracing::warn!("the page waits: another process listens on {address}");
+                Page::Waits(address)
+            }
+            Err(error) => return Err(Error::io(format!("listening on {address}"), error)),
+        };
+        let http = Some(page);
+        Ok(Self { http, ..self })
+    }
+
     /// Has clients go on elsewhere that come through a node which ends.
     pub fn departures(&self) -> Departures {
         Departures(Arc::downgrade(&self.state))
@@ -202,8 +232,13 @@ impl Server {
     /// # Errors
     /// [`Error::Io`].
     pub fn http_address(&self) -> Result<Option<SocketAddr>> {
-        let address = self.http.as_ref().map(TcpListener::local_addr).transpose();
-        address.map_err(|e| Error::io("asking for the port", e))
+        let address = self.http.as_ref().map(|page| match page {
+            Page::At(listener) => listener.local_addr(),
+            Page::Waits(address) => Ok(*address),
+        });
+        address
+            .transpose()
+            .map_err(|e| Error::io("asking for the port", e))
     }
 
     /// Serves until `shutdown` resolves; then the ports are closed, and clients are told to go on
@@ -224,9 +259,15 @@ impl Server {
         });
         tokio::spawn(expire_sessions(Arc::clone(&self.state), stop.clone()));
         tokio::spawn(revoke_rights(Arc::clone(&self.state), stop.clone()));
-        if let Some(listener) = self.http {
-            let state = Arc::clone(&self.state);
-            tokio::spawn(http::serve(listener, state, self.rack, stop.clone()));
+        if let Some(page) = self.http {
+            let (state, rack, stop) = (Arc::clone(&self.state), self.rack, stop.clone());
+            tokio::spawn(async move {
+                let listener = tokio::select! {
+                    () = stop.cancelled() => return,
+                    listener = page.listener() => listener,
+                };
+                http::serve(listener, state, rack, stop).await;
+            });
         }
         let flight = Flight(FlightSql::new(Arc::clone(&self.state)));
         let limit = self.state.limits.message_bytes;
@@ -288,6 +329,30 @@ impl Server {
             let _ = tokio::task::spawn_blocking(move || audit.flush(AUDIT_TIME)).await;
         }
         Ok(())
+    }
+}
+
+/// Where the page listens.
+enum Page {
+    At(TcpListener),
+    /// Another process has the port.
+    Waits(SocketAddr),
+}
+
+impl Page {
+    /// Waits for the port.
+    async fn listener(self) -> TcpListener {
+        let address = match self {
+            Self::At(listener) => return listener,
+            Self::Waits(address) => address,
+        };
+        loop {
+            tokio::time::sleep(PAGE_REST).await;
+            if let Ok(listener) = TcpListener::bind(address).await {
+                tracing::info!("the page listens on {address}");
+                return listener;
+            }
+        }
     }
 }
 
@@ -388,6 +453,8 @@ const CONCURRENT_STREAMS: u32 = 200;
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// How often sessions are looked over.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the page's port is tried while another process has it.
+const PAGE_REST: Duration = Duration::from_secs(1);
 /// How long an ending server waits for its audit log.
 const AUDIT_TIME: Duration = Duration::from_secs(5);
 /// How often it is looked whether the certificate was replaced.

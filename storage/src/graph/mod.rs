@@ -25,9 +25,10 @@ mod lists;
 mod path;
 mod session;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod whole;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,17 +44,15 @@ pub use whole::{Components, PageRank, PageRankOptions};
 use crate::accelerator::ScanMetrics;
 use crate::accelerator::device::Device;
 use crate::accelerator::offload::{Fallback, Offload};
-use crate::index::adjacency::{AdjacencyPart, KeyType, NO_VERTEX};
+use crate::index::adjacency::{AdjacencyPart, KeyType, MAX_TAIL_ROWS, NO_VERTEX};
 use crate::index::kind::Source;
 use crate::index::pace::Pace;
 use crate::index::paged::PagedArray;
 use crate::index::{Index, IndexKind, IndexPart};
+use crate::segment::{Segment, SegmentId};
 use crate::store::{PageReader, PageStore, ReadCounters};
 use crate::table::TableSnapshot;
 use crate::{Result, StorageError};
-
-/// Rows that an index may not cover yet when a graph is made of it.
-pub const MAX_TAIL_ROWS: u64 = 1 << 22;
 
 /// Which edges a search follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -175,7 +174,7 @@ impl Job {
 /// Vertices are numbered densely in the order of their keys. With one part these are the part's
 /// numbers. With several, the union of their keys is held in memory, with the way between its
 /// numbers and those of each part: 8 bytes a vertex and up to 8 more for each part.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Graph {
     store: Arc<PageStore>,
     key_type: KeyType,
@@ -183,17 +182,21 @@ pub struct Graph {
     /// Parts of the index: their pages stay as long as the graph.
     _stored: Vec<Arc<IndexPart>>,
     /// All keys, when there are several parts.
-    keys: Option<Vec<i64>>,
+    keys: Option<Arc<[i64]>>,
     /// Numbers of vertices, those of gaps between keys among them.
     vertices: u32,
+    /// Edges of the parts, deleted ones among them.
     edges: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Part {
     adjacency: Arc<AdjacencyPart>,
     /// `None`: the graph's numbers are the part's.
-    maps: Option<Maps>,
+    maps: Option<Arc<Maps>>,
+    /// Where it has edges that are deleted: its segments as the table has them, `None` for one that
+    /// is gone.
+    segments: Option<Vec<Option<Arc<Segment>>>>,
 }
 
 /// Between the numbers of a part and those of the graph; both ascend with the keys.
@@ -223,6 +226,23 @@ impl Part {
         })
     }
 
+    /// Whether an edge, by its value in the part's rows, is not deleted.
+    ///
+    /// # Errors
+    /// `Corrupt` when the part has no such segment.
+    #[inline]
+    fn has_row(&self, packed: u32) -> Result<bool> {
+        let Some(segments) = &self.segments else {
+            return Ok(true);
+        };
+        match segments.get((packed >> 16) as usize) {
+            Some(segment) => Ok(segment
+                .as_ref()
+                .is_some_and(|segment| segment.has_row(packed & 0xffff))),
+            None => self.adjacency.row(packed).map(|_| false),
+        }
+    }
+
     /// A graph's number as the part's, if the part has the vertex.
     #[inline(always)]
     fn to_part(&self, number: u32) -> Option<u32> {
@@ -236,14 +256,15 @@ impl Part {
 impl Graph {
     /// The graph of an adjacency index of `table`, whose pages are in `store`: made when it is
     /// first asked for, and kept with the index's version. Of the edges that no part covers one
-    /// is made in memory: up to [`MAX_TAIL_ROWS`] of them, about 30 bytes each.
+    /// is made in memory: up to [`MAX_TAIL_ROWS`] of them, about 30 bytes each. Edges that were
+    /// deleted since a part was built are left out by a look at the rows of each list there.
     ///
     /// # Errors
     /// `Invalid` for an index of another kind, and one that lags too far; `Corrupt`; those of
     /// reading what is not covered, and, of several parts, the keys of their vertices.
     pub fn of(table: &TableSnapshot, index: &Index, store: &Arc<PageStore>) -> Result<Arc<Self>> {
         index.check_kind(IndexKind::Adjacency, "a graph is searched")?;
-        index.derived(|| {
+        let whole = index.derived(|| {
             let mut reader = store.reader()?;
             let parts = index.parts.iter();
             let parts = parts.map(|part| part.opened(IndexKind::Adjacency, &mut reader));
@@ -255,7 +276,38 @@ impl Graph {
                 _stored: index.parts.clone(),
                 ..Self::open(store, parts)?
             })
+        })?;
+        Ok(match whole.has_deleted(table) {
+            true => Arc::new(whole.without_deleted(table)),
+            false => whole,
         })
+    }
+
+    /// Whether parts may have edges that the table has no more: it has deleted rows, or lacks
+    /// segments that they cover, as no two cover one.
+    fn has_deleted(&self, table: &TableSnapshot) -> bool {
+        let parts = self.parts.iter();
+        let covered: usize = parts.map(|part| part.adjacency.segments().len()).sum();
+        let mut segments = table.segments.iter();
+        covered > segments.len() || segments.any(|segment| segment.deleted().is_some())
+    }
+
+    /// The same graph of the edges that this version of the table has.
+    fn without_deleted(&self, table: &TableSnapshot) -> Self {
+        let present: HashMap<SegmentId, &Arc<Segment>> =
+            table.segments.iter().map(|s| (s.id, s)).collect();
+        let mut graph = self.clone();
+        for part in &mut graph.parts {
+            let segments = part.adjacency.segments().iter();
+            let segments = segments.map(|id| present.get(&SegmentId(*id)).copied().cloned());
+            let segments: Vec<_> = segments.collect();
+            // The part does not have what was deleted before, and a deleted row stays so.
+            let has_all = segments.iter().zip(part.adjacency.deleted()).all(
+                |(segment, deleted)| matches!(segment, Some(s) if s.rows - s.live_rows() == *deleted),
+            );
+            part.segments = (!has_all).then_some(segments);
+        }
+        graph
     }
 
     /// The graph of `parts`, whose pages are in `store`. With one part nothing is read.
@@ -286,6 +338,7 @@ impl Graph {
                 .map(|adjacency| Part {
                     adjacency,
                     maps: None,
+                    segments: None,
                 })
                 .collect(),
         };
@@ -328,15 +381,10 @@ impl Graph {
                 maps.to_part[number] = maps.to_graph.len() as u32;
                 maps.to_graph.push(number as u32);
             }
-            part.maps = Some(maps);
+            part.maps = Some(Arc::new(maps));
         }
-        self.keys = Some(all);
+        self.keys = Some(all.into());
         Ok(())
-    }
-
-    /// Edges, as often as the edge table has them.
-    pub fn edges(&self) -> u64 {
-        self.edges
     }
 
     /// The type of vertex keys.
@@ -423,6 +471,7 @@ fn tail_part(
         segments: &index.tail,
         store,
         pace: &Pace::full(),
+        failed_at: None,
     })?;
     let label = Arc::from(format!("table '{}', index '{name}', tail", table.name));
     let arrays = data.arrays.iter();

@@ -112,15 +112,17 @@ impl Graph {
                 "the adjacency index has no weights; create it with a weight column".into(),
             ));
         }
-        let bad = |part: &super::Part| part.adjacency.bad_weight();
-        match self.parts.iter().find_map(bad) {
-            None => Ok(()),
-            Some(row) => Err(StorageError::Invalid(format!(
-                "the edge in segment {}, row {} has a weight that is negative, NaN or NULL: there is no shortest path by weight",
-                row >> 16,
-                row & 0xffff
-            ))),
+        for part in &self.parts {
+            let has_row = |packed| part.has_row(packed);
+            if let Some(row) = part.adjacency.bad_weight(has_row)? {
+                return Err(StorageError::Invalid(format!(
+                    "the edge in segment {}, row {} has a weight that is negative, NaN or NULL: there is no shortest path by weight",
+                    row >> 16,
+                    row & 0xffff
+                )));
+            }
         }
+        Ok(())
     }
 }
 
@@ -212,11 +214,22 @@ impl<'a> Session<'a> {
             };
             for &against in direction.sides() {
                 self.ranges(worker, number, against, &[from])?;
-                let Some(range) = worker.ranges.first().cloned() else {
+                let Worker { reader, ranges, .. } = &mut *worker;
+                let neighbours = &part.adjacency.lists(against).neighbours;
+                // The first range that does not end before the target, or the last one: no other
+                // can have it.
+                let (mut low, mut high) = (0, ranges.len().saturating_sub(1));
+                while low < high {
+                    let middle = low.midpoint(high);
+                    match neighbours.get(reader, ranges[middle].end - 1)? < target.into() {
+                        true => low = middle + 1,
+                        false => high = middle,
+                    }
+                }
+                let Some(range) = ranges.get(low) else {
                     continue;
                 };
-                let neighbours = &part.adjacency.lists(against).neighbours;
-                let found = neighbours.search(&mut worker.reader, range, target.into())?;
+                let found = neighbours.search(reader, range.clone(), target.into())?;
                 if let Ok(position) = found {
                     return Ok(EdgeAt::new(number, against, position));
                 }
@@ -257,16 +270,14 @@ impl<'a> Session<'a> {
                     let Some(all) = &adjacency.lists(against).weights else {
                         continue;
                     };
-                    let Some(range) = worker.ranges.first().cloned() else {
-                        continue;
-                    };
                     weights.clear();
-                    all.read(&mut worker.reader, range.clone(), &mut weights)?;
-                    self.lists(worker, part, against, &[vertex], |_, position, others| {
-                        let first = (position - range.start) as usize;
-                        for (place, other) in (first..).zip(others) {
+                    all.read_ranges(&mut worker.reader, &worker.ranges, &mut weights)?;
+                    let mut weights = weights.iter().map(|bits| f64::from_bits(*bits));
+                    self.neighbours(worker, part, against, &[vertex], |_, position, others| {
+                        for ((position, other), weight) in
+                            (position..).zip(others).zip(&mut weights)
+                        {
                             let other = self.graph.parts[part].to_graph(*other)?;
-                            let weight = f64::from_bits(weights[place]);
                             if weight.is_nan() || weight.is_sign_negative() {
                                 return Err(StorageError::corrupt(format!(
                                     "adjacency index: an edge has weight {weight}"
@@ -275,7 +286,6 @@ impl<'a> Session<'a> {
                             let cost = cost + weight;
                             if cost < costs[other as usize] {
                                 costs[other as usize] = cost;
-                                let position = range.start + place as u64;
                                 let edge = EdgeAt::new(part, against, position);
                                 before[other as usize] = (vertex, edge);
                                 waiting.push(Reverse(Waiting(cost, other)));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use arrow::array::Array;
 
 use super::{Direction, Graph, Job, Part};
-use crate::index::paged::{PagedArray, PinnedPages};
+use crate::index::paged::PinnedPages;
 use crate::store::PageReader;
 use crate::{Result, StorageError};
 
@@ -145,11 +145,9 @@ impl<'a> Session<'a> {
         for part in 0..self.graph.parts.len() {
             for against in [false, true] {
                 self.ranges(worker, part, against, &missing)?;
-                let mut listed = worker.listed(&missing).map(|(vertex, _)| vertex).peekable();
-                let is_gap = |vertex: &u32| listed.next_if_eq(vertex).is_none();
-                let gaps = missing.iter().copied().filter(is_gap).collect();
-                drop(listed);
-                missing = gaps;
+                let listed = worker.listed(&missing).map(|(vertex, _)| vertex);
+                let listed: Vec<u32> = listed.collect();
+                missing.retain(|vertex| listed.binary_search(vertex).is_err());
             }
         }
         match missing.first() {
@@ -291,8 +289,21 @@ impl<'a> Session<'a> {
 
     /// Calls `take` with each of the ascending `vertices` that has a list in a part, a position in
     /// the part's neighbours, and the neighbours from there on, by the part's numbers and not
-    /// checked; a long list comes in several pieces.
+    /// checked; a long list, and one with deleted edges, comes in several pieces.
     pub fn lists(
+        &self,
+        worker: &mut Worker<'a>,
+        part: usize,
+        against: bool,
+        vertices: &[u32],
+        take: impl FnMut(u32, u64, &[u32]) -> Result<()>,
+    ) -> Result<()> {
+        self.ranges(worker, part, against, vertices)?;
+        self.neighbours(worker, part, against, vertices, take)
+    }
+
+    /// Likewise, of the lists that [`Self::ranges`] has noted of the same vertices.
+    pub fn neighbours(
         &self,
         worker: &mut Worker<'a>,
         part: usize,
@@ -300,8 +311,7 @@ impl<'a> Session<'a> {
         vertices: &[u32],
         mut take: impl FnMut(u32, u64, &[u32]) -> Result<()>,
     ) -> Result<()> {
-        self.ranges(worker, part, against, vertices)?;
-        let neighbours = self.neighbours(part, against);
+        let neighbours = &self.graph.parts[part].adjacency.lists(against).neighbours;
         let Worker {
             reader,
             ranges,
@@ -314,12 +324,42 @@ impl<'a> Session<'a> {
         })
     }
 
-    fn neighbours(&self, part: usize, against: bool) -> &'a PagedArray {
-        &self.graph.parts[part].adjacency.lists(against).neighbours
+    /// Notes in `worker` where the lists of the ascending `vertices` are in a part, without deleted
+    /// edges: these cut a list into several ranges.
+    pub fn ranges(
+        &self,
+        worker: &mut Worker<'a>,
+        part: usize,
+        against: bool,
+        vertices: &[u32],
+    ) -> Result<()> {
+        self.stored_ranges(worker, part, against, vertices)?;
+        let view = &self.graph.parts[part];
+        if view.segments.is_none() {
+            return Ok(());
+        }
+        let mut gone = Vec::new();
+        let Worker {
+            reader,
+            ranges,
+            scratch,
+            ..
+        } = &mut *worker;
+        let rows = &view.adjacency.lists(against).rows;
+        rows.visit(reader, ranges, scratch, |_, position, rows| {
+            for (position, row) in (position..).zip(rows) {
+                if !view.has_row(*row)? {
+                    gone.push(position);
+                }
+            }
+            Ok(())
+        })?;
+        worker.leave_out(&gone);
+        Ok(())
     }
 
-    /// Notes in `worker` where the lists of the ascending `vertices` are in a part.
-    pub fn ranges(
+    /// As [`Self::ranges`], with deleted edges.
+    fn stored_ranges(
         &self,
         worker: &mut Worker<'a>,
         part: usize,
@@ -396,7 +436,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// How many edges go from the ascending `vertices`.
+    /// How many edges go from the ascending `vertices`, deleted ones among them: what a search goes
+    /// by that has several ways is not worth reading their rows.
     pub fn degrees(
         &self,
         workers: &mut [Worker<'a>],
@@ -409,7 +450,7 @@ impl<'a> Session<'a> {
             for part in 0..self.graph.parts.len() {
                 for &against in direction.sides() {
                     let vertices = &vertices[number * BATCH_MAX_VERTICES..end];
-                    self.ranges(worker, part, against, vertices)?;
+                    self.stored_ranges(worker, part, against, vertices)?;
                     *sum += worker
                         .ranges
                         .iter()
@@ -447,10 +488,30 @@ impl<'a> Session<'a> {
 
 impl Worker<'_> {
     /// The vertices with lists that [`Session::ranges`] has found among `vertices`, and the lengths
-    /// of these.
+    /// of these; one whose list has several ranges comes as often.
     pub fn listed(&self, vertices: &[u32]) -> impl Iterator<Item = (u32, u64)> {
         let lists = self.owners.iter().zip(&self.ranges);
         lists.map(|(owner, range)| (vertices[*owner as usize], range.end - range.start))
+    }
+
+    /// Leaves these ascending positions out of the ranges.
+    fn leave_out(&mut self, gone: &[u64]) {
+        if gone.is_empty() {
+            return;
+        }
+        let mut gone = gone.iter().copied().peekable();
+        let owners = std::mem::take(&mut self.owners);
+        for (range, owner) in std::mem::take(&mut self.ranges).into_iter().zip(owners) {
+            let mut start = range.start;
+            while start < range.end {
+                let end = gone.next_if(|at| *at < range.end).unwrap_or(range.end);
+                if start < end {
+                    self.ranges.push(start..end);
+                    self.owners.push(owner);
+                }
+                start = end + 1;
+            }
+        }
     }
 }
 

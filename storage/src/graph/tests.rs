@@ -20,11 +20,11 @@ use crate::page::ChunkIdentity;
 
 /// An edge as a row has it.
 #[derive(Debug, Clone, Copy)]
-struct Edge {
-    row: u64,
-    source: Option<i64>,
-    target: Option<i64>,
-    weight: f64,
+pub(crate) struct Edge {
+    pub row: u64,
+    pub source: Option<i64>,
+    pub target: Option<i64>,
+    pub weight: f64,
 }
 
 /// Runs a test with seeds that differ from run to run; `FLASHMESH_TEST_SEED` replays one.
@@ -224,52 +224,56 @@ fn random_direction(rng: &mut SmallRng) -> Direction {
 fn a_search_reaches_what_can_be_reached_by_a_tree_of_edges() {
     for_seeds(40, |rng| {
         let edges = random_edges(rng);
-        let store = store(memory());
-        let graph = graph(rng, &store, &edges);
-        let direction = random_direction(rng);
-        let naive = Naive::new(&edges, direction);
-        if naive.out.is_empty() {
-            return;
-        }
-        let count = rng.random_range(1..4);
-        let seeds = naive.some_keys(rng, count);
-        let max_depth = if rng.random() {
-            u32::MAX
-        } else {
-            rng.random_range(0..4)
-        };
-        let job = device::some_job(rng);
-        let found = graph
-            .bfs(&job, &Int64Array::from(seeds.clone()), max_depth, direction)
-            .unwrap();
-        let (vertices, depths, parents) = found.rows(&job, 0..found.len()).unwrap();
-        let expected = naive.depths(&seeds, max_depth.min(1000));
-        let vertices = ints(&vertices);
-        let by_vertex: BTreeMap<i64, u32> = vertices
-            .iter()
-            .copied()
-            .zip(depths.values().iter().copied())
-            .collect();
-        assert_eq!(vertices.len(), by_vertex.len(), "each vertex comes once");
-        assert_eq!(by_vertex, expected);
-        assert!(depths.values().is_sorted());
-        assert_eq!(found.level_sizes().iter().sum::<usize>(), found.len());
-        // Graph500's rules: tree edges are edges, and lead from one depth to the next.
-        for (place, vertex) in vertices.iter().enumerate() {
-            assert_eq!(parents.is_null(place), by_vertex[vertex] == 0);
-            if parents.is_valid(place) {
-                let parent = parents.as_primitive::<Int64Type>().value(place);
-                assert_eq!(by_vertex[&parent] + 1, by_vertex[vertex]);
-                assert!(naive.out[&parent].iter().any(|edge| edge.0 == *vertex));
-            }
-        }
-        // Rows come in any pieces.
-        let middle = rng.random_range(0..=found.len());
-        let (head, ..) = found.rows(&job, 0..middle).unwrap();
-        let (tail, tail_depths, _) = found.rows(&job, middle..found.len()).unwrap();
-        assert_eq!([ints(&head), ints(&tail)].concat(), vertices);
-        assert_eq!(tail_depths.values(), &depths.values()[middle..]);
+        let graph = graph(rng, &store(memory()), &edges);
+        check_search(rng, &graph, &edges);
     });
+}
+
+/// A breadth-first search from some vertices.
+pub(crate) fn check_search(rng: &mut SmallRng, graph: &Graph, edges: &[Edge]) {
+    let direction = random_direction(rng);
+    let naive = Naive::new(edges, direction);
+    if naive.out.is_empty() {
+        return;
+    }
+    let count = rng.random_range(1..4);
+    let seeds = naive.some_keys(rng, count);
+    let max_depth = if rng.random() {
+        u32::MAX
+    } else {
+        rng.random_range(0..4)
+    };
+    let job = device::some_job(rng);
+    let found = graph
+        .bfs(&job, &Int64Array::from(seeds.clone()), max_depth, direction)
+        .unwrap();
+    let (vertices, depths, parents) = found.rows(&job, 0..found.len()).unwrap();
+    let expected = naive.depths(&seeds, max_depth.min(1000));
+    let vertices = ints(&vertices);
+    let by_vertex: BTreeMap<i64, u32> = vertices
+        .iter()
+        .copied()
+        .zip(depths.values().iter().copied())
+        .collect();
+    assert_eq!(vertices.len(), by_vertex.len(), "each vertex comes once");
+    assert_eq!(by_vertex, expected);
+    assert!(depths.values().is_sorted());
+    assert_eq!(found.level_sizes().iter().sum::<usize>(), found.len());
+    // Graph500's rules: tree edges are edges, and lead from one depth to the next.
+    for (place, vertex) in vertices.iter().enumerate() {
+        assert_eq!(parents.is_null(place), by_vertex[vertex] == 0);
+        if parents.is_valid(place) {
+            let parent = parents.as_primitive::<Int64Type>().value(place);
+            assert_eq!(by_vertex[&parent] + 1, by_vertex[vertex]);
+            assert!(naive.out[&parent].iter().any(|edge| edge.0 == *vertex));
+        }
+    }
+    // Rows come in any pieces.
+    let middle = rng.random_range(0..=found.len());
+    let (head, ..) = found.rows(&job, 0..middle).unwrap();
+    let (tail, tail_depths, _) = found.rows(&job, middle..found.len()).unwrap();
+    assert_eq!([ints(&head), ints(&tail)].concat(), vertices);
+    assert_eq!(tail_depths.values(), &depths.values()[middle..]);
 }
 
 #[test]
@@ -326,61 +330,64 @@ fn large_frontiers_go_bottom_up_and_reach_the_same() {
 fn neighbourhoods_are_those_of_each_seed() {
     for_seeds(30, |rng| {
         let edges = random_edges(rng);
-        let store = store(memory());
-        let graph = graph(rng, &store, &edges);
-        let direction = random_direction(rng);
-        let naive = Naive::new(&edges, direction);
-        if naive.out.is_empty() {
-            return;
-        }
-        let by_row: BTreeMap<u64, (i64, i64)> = edges
-            .iter()
-            .filter_map(|edge| Some((edge.row, (edge.source?, edge.target?))))
-            .collect();
-        let count = rng.random_range(1..30);
-        let seeds = naive.some_keys(rng, count);
-        let hops = rng.random_range(0..4);
-        let mut next = 0;
-        let job = device::some_job(rng);
-        graph
-            .expand(
-                &job,
-                &Int64Array::from(seeds.clone()),
-                hops,
-                direction,
-                |found| {
-                    assert_eq!(found.seed, next);
-                    next += 1;
-                    let mut expected = naive.depths(&[seeds[found.seed]], hops);
-                    let all = expected.clone();
-                    expected.remove(&seeds[found.seed]);
-                    let vertices = ints(&found.vertices);
-                    let depths = found.depths.values();
-                    let by_vertex: BTreeMap<i64, u32> = vertices
-                        .iter()
-                        .copied()
-                        .zip(depths.iter().copied())
-                        .collect();
-                    assert_eq!(vertices.len(), by_vertex.len());
-                    assert_eq!(by_vertex, expected);
-                    for ((vertex, depth), row) in
-                        by_vertex_order(&vertices, depths).zip(found.rows.values())
-                    {
-                        let (source, target) = by_row[row];
-                        let leads = |from: i64, to: i64| {
-                            to == vertex && all.get(&from) == Some(&(depth - 1))
-                        };
-                        assert!(
-                            direction != Direction::In && leads(source, target)
-                                || direction != Direction::Out && leads(target, source)
-                        );
-                    }
-                    Ok(())
-                },
-            )
-            .unwrap();
-        assert_eq!(next, seeds.len());
+        let graph = graph(rng, &store(memory()), &edges);
+        check_neighbourhoods(rng, &graph, &edges);
     });
+}
+
+/// The neighbourhoods of some vertices.
+pub(crate) fn check_neighbourhoods(rng: &mut SmallRng, graph: &Graph, edges: &[Edge]) {
+    let direction = random_direction(rng);
+    let naive = Naive::new(edges, direction);
+    if naive.out.is_empty() {
+        return;
+    }
+    let by_row: BTreeMap<u64, (i64, i64)> = edges
+        .iter()
+        .filter_map(|edge| Some((edge.row, (edge.source?, edge.target?))))
+        .collect();
+    let count = rng.random_range(1..30);
+    let seeds = naive.some_keys(rng, count);
+    let hops = rng.random_range(0..4);
+    let mut next = 0;
+    let job = device::some_job(rng);
+    graph
+        .expand(
+            &job,
+            &Int64Array::from(seeds.clone()),
+            hops,
+            direction,
+            |found| {
+                assert_eq!(found.seed, next);
+                next += 1;
+                let mut expected = naive.depths(&[seeds[found.seed]], hops);
+                let all = expected.clone();
+                expected.remove(&seeds[found.seed]);
+                let vertices = ints(&found.vertices);
+                let depths = found.depths.values();
+                let by_vertex: BTreeMap<i64, u32> = vertices
+                    .iter()
+                    .copied()
+                    .zip(depths.iter().copied())
+                    .collect();
+                assert_eq!(vertices.len(), by_vertex.len());
+                assert_eq!(by_vertex, expected);
+                for ((vertex, depth), row) in
+                    by_vertex_order(&vertices, depths).zip(found.rows.values())
+                {
+                    let (source, target) = by_row[row];
+                    let leads =
+                        |from: i64, to: i64| to == vertex && all.get(&from) == Some(&(depth - 1));
+                    assert!(
+                        direction != Direction::In && leads(source, target)
+                            || direction != Direction::Out && leads(target, source)
+                    );
+                }
+                Ok(())
+            },
+        )
+        .unwrap();
+    assert_eq!(next, seeds.len());
 }
 
 fn by_vertex_order<'a>(
@@ -394,113 +401,120 @@ fn by_vertex_order<'a>(
 fn paths_are_paths_and_none_is_shorter() {
     for_seeds(60, |rng| {
         let edges = random_edges(rng);
-        let store = store(memory());
-        let graph = graph(rng, &store, &edges);
-        let direction = random_direction(rng);
-        let naive = Naive::new(&edges, direction);
-        if naive.out.is_empty() {
-            return;
-        }
-        let ends = naive.some_keys(rng, 2);
-        let by_row: BTreeMap<u64, &Edge> = edges.iter().map(|edge| (edge.row, edge)).collect();
-        let job = Job::new(rng.random_range(1..3));
-        for weighted in [false, true] {
-            let expected = if weighted {
-                naive.costs(ends[0]).get(&ends[1]).copied()
-            } else {
-                let depths = naive.depths(&ends[..1], 1000);
-                depths.get(&ends[1]).map(|depth| f64::from(*depth))
-            };
-            let end = |place: usize| Int64Array::from(vec![ends[place]]);
-            let found = graph
-                .shortest_path(&job, &end(0), &end(1), direction, weighted)
-                .unwrap();
-            let Some((vertices, steps)) = found else {
-                assert_eq!(expected, None);
-                continue;
-            };
-            let vertices = ints(&vertices);
-            assert_eq!(vertices.len(), steps.len());
-            assert_eq!(
-                (vertices[0], vertices[vertices.len() - 1]),
-                (ends[0], ends[1])
-            );
-            assert_eq!(expected, Some(steps[steps.len() - 1].cost));
-            assert_eq!((steps[0].row, steps[0].cost), (None, 0.0));
-            for (place, step) in steps.iter().enumerate().skip(1) {
-                let edge = by_row[&step.row.unwrap()];
-                let here = (Some(vertices[place - 1]), Some(vertices[place]));
-                assert!(
-                    direction != Direction::In && here == (edge.source, edge.target)
-                        || direction != Direction::Out && here == (edge.target, edge.source)
-                );
-                let weight = if weighted { edge.weight } else { 1.0 };
-                assert_eq!(step.cost, steps[place - 1].cost + weight);
-                assert_eq!(step.step as usize, place);
-            }
-        }
+        let graph = graph(rng, &store(memory()), &edges);
+        check_paths(rng, &graph, &edges);
     });
+}
+
+/// Paths between two vertices, by edges and by weight.
+pub(crate) fn check_paths(rng: &mut SmallRng, graph: &Graph, edges: &[Edge]) {
+    let direction = random_direction(rng);
+    let naive = Naive::new(edges, direction);
+    if naive.out.is_empty() {
+        return;
+    }
+    let ends = naive.some_keys(rng, 2);
+    let by_row: BTreeMap<u64, &Edge> = edges.iter().map(|edge| (edge.row, edge)).collect();
+    let job = Job::new(rng.random_range(1..3));
+    for weighted in [false, true] {
+        let expected = if weighted {
+            naive.costs(ends[0]).get(&ends[1]).copied()
+        } else {
+            let depths = naive.depths(&ends[..1], 1000);
+            depths.get(&ends[1]).map(|depth| f64::from(*depth))
+        };
+        let end = |place: usize| Int64Array::from(vec![ends[place]]);
+        let found = graph
+            .shortest_path(&job, &end(0), &end(1), direction, weighted)
+            .unwrap();
+        let Some((vertices, steps)) = found else {
+            assert_eq!(expected, None);
+            continue;
+        };
+        let vertices = ints(&vertices);
+        assert_eq!(vertices.len(), steps.len());
+        assert_eq!(
+            (vertices[0], vertices[vertices.len() - 1]),
+            (ends[0], ends[1])
+        );
+        assert_eq!(expected, Some(steps[steps.len() - 1].cost));
+        assert_eq!((steps[0].row, steps[0].cost), (None, 0.0));
+        for (place, step) in steps.iter().enumerate().skip(1) {
+            let edge = by_row[&step.row.unwrap()];
+            let here = (Some(vertices[place - 1]), Some(vertices[place]));
+            assert!(
+                direction != Direction::In && here == (edge.source, edge.target)
+                    || direction != Direction::Out && here == (edge.target, edge.source)
+            );
+            let weight = if weighted { edge.weight } else { 1.0 };
+            assert_eq!(step.cost, steps[place - 1].cost + weight);
+            assert_eq!(step.step as usize, place);
+        }
+    }
 }
 
 #[test]
 fn components_and_ranks_are_those_of_naive_loops() {
     for_seeds(30, |rng| {
         let edges = random_edges(rng);
-        let store = store(memory());
-        let graph = graph(rng, &store, &edges);
-        let job = Job::new(rng.random_range(1..4));
-        let both = Naive::new(&edges, Direction::Both);
-        let found = graph.connected_components(&job).unwrap();
-        let (vertices, components) = found.rows(&job, 0..found.len()).unwrap();
-        assert_eq!(
-            ints(&vertices),
-            both.out.keys().copied().collect::<Vec<_>>()
-        );
-        for (vertex, component) in ints(&vertices).into_iter().zip(ints(&components)) {
-            assert_eq!(
-                both.depths(&[vertex], 1000).into_keys().min(),
-                Some(component)
-            );
-        }
-
-        let out = Naive::new(&edges, Direction::Out);
-        let options = PageRankOptions {
-            damping: 0.85,
-            max_iterations: rng.random_range(0..30),
-            tolerance: 0.0,
-        };
-        let count = out.out.len() as f64;
-        let mut expected: BTreeMap<i64, f64> =
-            out.out.keys().map(|key| (*key, 1.0 / count)).collect();
-        for _ in 0..options.max_iterations {
-            let dangling: f64 = out
-                .out
-                .iter()
-                .filter(|(_, edges)| edges.is_empty())
-                .map(|(key, _)| expected[key])
-                .sum();
-            let base = (0.15 + 0.85 * dangling) / count;
-            let mut next: BTreeMap<i64, f64> = out.out.keys().map(|key| (*key, base)).collect();
-            for (key, edges) in &out.out {
-                for (other, ..) in edges {
-                    *next.get_mut(other).unwrap() += 0.85 * expected[key] / edges.len() as f64;
-                }
-            }
-            expected = next;
-        }
-        let found = graph.page_rank(&job, options).unwrap();
-        let (vertices, ranks) = found.rows(&job, 0..found.len()).unwrap();
-        assert_eq!(
-            ints(&vertices),
-            expected.keys().copied().collect::<Vec<_>>()
-        );
-        for (rank, expected) in ranks.values().iter().zip(expected.values()) {
-            assert!((rank - expected).abs() < 1e-12, "{rank} {expected}");
-        }
-        if !found.is_empty() {
-            assert!((ranks.values().iter().sum::<f64>() - 1.0).abs() < 1e-9);
-        }
+        let graph = graph(rng, &store(memory()), &edges);
+        check_whole(rng, &graph, &edges);
     });
+}
+
+/// What looks at every edge.
+pub(crate) fn check_whole(rng: &mut SmallRng, graph: &Graph, edges: &[Edge]) {
+    let job = Job::new(rng.random_range(1..4));
+    let both = Naive::new(edges, Direction::Both);
+    let found = graph.connected_components(&job).unwrap();
+    let (vertices, components) = found.rows(&job, 0..found.len()).unwrap();
+    assert_eq!(
+        ints(&vertices),
+        both.out.keys().copied().collect::<Vec<_>>()
+    );
+    for (vertex, component) in ints(&vertices).into_iter().zip(ints(&components)) {
+        assert_eq!(
+            both.depths(&[vertex], 1000).into_keys().min(),
+            Some(component)
+        );
+    }
+
+    let out = Naive::new(edges, Direction::Out);
+    let options = PageRankOptions {
+        damping: 0.85,
+        max_iterations: rng.random_range(0..30),
+        tolerance: 0.0,
+    };
+    let count = out.out.len() as f64;
+    let mut expected: BTreeMap<i64, f64> = out.out.keys().map(|key| (*key, 1.0 / count)).collect();
+    for _ in 0..options.max_iterations {
+        let dangling: f64 = out
+            .out
+            .iter()
+            .filter(|(_, edges)| edges.is_empty())
+            .map(|(key, _)| expected[key])
+            .sum();
+        let base = (0.15 + 0.85 * dangling) / count;
+        let mut next: BTreeMap<i64, f64> = out.out.keys().map(|key| (*key, base)).collect();
+        for (key, edges) in &out.out {
+            for (other, ..) in edges {
+                *next.get_mut(other).unwrap() += 0.85 * expected[key] / edges.len() as f64;
+            }
+        }
+        expected = next;
+    }
+    let found = graph.page_rank(&job, options).unwrap();
+    let (vertices, ranks) = found.rows(&job, 0..found.len()).unwrap();
+    assert_eq!(
+        ints(&vertices),
+        expected.keys().copied().collect::<Vec<_>>()
+    );
+    for (rank, expected) in ranks.values().iter().zip(expected.values()) {
+        assert!((rank - expected).abs() < 1e-12, "{rank} {expected}");
+    }
+    if !found.is_empty() {
+        assert!((ranks.values().iter().sum::<f64>() - 1.0).abs() < 1e-9);
+    }
 }
 
 #[test]
@@ -561,60 +575,64 @@ fn weights_that_are_no_distances_are_refused() {
 fn neighbour_lists_are_those_of_the_edge_table() {
     for_seeds(40, |rng| {
         let edges = random_edges(rng);
-        let store = store(memory());
-        let graph = graph(rng, &store, &edges);
-        let direction = random_direction(rng);
-        let naive = Naive::new(&edges, direction);
-        if naive.out.is_empty() {
-            return;
-        }
-        let job = Job::new(rng.random_range(1..4));
-        let count = rng.random_range(1..600);
-        let mut keys = naive.some_keys(rng, count);
-        keys.sort_unstable();
-        keys.dedup();
-        let numbers = graph
-            .numbers_of(&job, &Int64Array::from(keys.clone()))
-            .unwrap();
-        assert_eq!(ints(&graph.keys_of(&job, &numbers).unwrap()), keys);
-
-        let columns = EdgeColumns {
-            rows: true,
-            weights: true,
-        };
-        let mut found = Vec::new();
-        let take = |part: Neighbours| {
-            let (from, to): (Vec<u32>, Vec<u32>) = part.ends().unzip();
-            let [from, to] = [from, to].map(|ends| ints(&graph.keys_of(&job, &ends).unwrap()));
-            let (rows, weights) = (part.rows.unwrap(), part.weights.unwrap());
-            let quarters = weights.values().iter().map(|weight| (weight * 4.0) as i64);
-            let edges = from.into_iter().zip(to).zip(rows.values().iter().copied());
-            found.extend(edges.zip(quarters));
-            Ok(())
-        };
-        graph
-            .neighbours(&job, &numbers, direction, columns, take)
-            .unwrap();
-        let mut expected = Vec::new();
-        for key in &keys {
-            for (to, row, weight) in &naive.out[key] {
-                expected.push((((*key, *to), *row), (weight * 4.0) as i64));
-            }
-        }
-        found.sort_unstable();
-        expected.sort_unstable();
-        assert_eq!(found, expected);
-
-        let ask = |numbers: &[u32]| {
-            let columns = EdgeColumns::default();
-            graph.neighbours(&job, numbers, direction, columns, |_| Ok(()))
-        };
-        assert!(matches!(ask(&[u32::MAX]), Err(StorageError::Invalid(_))));
-        assert!(matches!(
-            ask(&[numbers[0], numbers[0]]),
-            Err(StorageError::Invalid(_))
-        ));
+        let graph = graph(rng, &store(memory()), &edges);
+        check_lists(rng, &graph, &edges);
     });
+}
+
+/// The lists of some vertices.
+pub(crate) fn check_lists(rng: &mut SmallRng, graph: &Graph, edges: &[Edge]) {
+    let direction = random_direction(rng);
+    let naive = Naive::new(edges, direction);
+    if naive.out.is_empty() {
+        return;
+    }
+    let job = Job::new(rng.random_range(1..4));
+    let count = rng.random_range(1..600);
+    let mut keys = naive.some_keys(rng, count);
+    keys.sort_unstable();
+    keys.dedup();
+    let numbers = graph
+        .numbers_of(&job, &Int64Array::from(keys.clone()))
+        .unwrap();
+    assert_eq!(ints(&graph.keys_of(&job, &numbers).unwrap()), keys);
+
+    let columns = EdgeColumns {
+        rows: true,
+        weights: true,
+    };
+    let mut found = Vec::new();
+    let take = |part: Neighbours| {
+        let (from, to): (Vec<u32>, Vec<u32>) = part.ends().unzip();
+        let [from, to] = [from, to].map(|ends| ints(&graph.keys_of(&job, &ends).unwrap()));
+        let (rows, weights) = (part.rows.unwrap(), part.weights.unwrap());
+        let quarters = weights.values().iter().map(|weight| (weight * 4.0) as i64);
+        let edges = from.into_iter().zip(to).zip(rows.values().iter().copied());
+        found.extend(edges.zip(quarters));
+        Ok(())
+    };
+    graph
+        .neighbours(&job, &numbers, direction, columns, take)
+        .unwrap();
+    let mut expected = Vec::new();
+    for key in &keys {
+        for (to, row, weight) in &naive.out[key] {
+            expected.push((((*key, *to), *row), (weight * 4.0) as i64));
+        }
+    }
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+
+    let ask = |numbers: &[u32]| {
+        let columns = EdgeColumns::default();
+        graph.neighbours(&job, numbers, direction, columns, |_| Ok(()))
+    };
+    assert!(matches!(ask(&[u32::MAX]), Err(StorageError::Invalid(_))));
+    assert!(matches!(
+        ask(&[numbers[0], numbers[0]]),
+        Err(StorageError::Invalid(_))
+    ));
 }
 
 fn ring(vertices: i64) -> Vec<Edge> {

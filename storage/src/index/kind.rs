@@ -1,7 +1,7 @@
 //! What a kind of index is to those that keep it.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::compute::nullif;
@@ -73,6 +73,8 @@ pub(crate) struct Source<'a> {
     pub segments: &'a [Arc<Segment>],
     pub store: &'a Arc<PageStore>,
     pub pace: &'a Pace,
+    /// Where to say at which segment it failed, if somebody wants to know.
+    pub failed_at: Option<&'a OnceLock<Arc<Segment>>>,
 }
 
 impl Source<'_> {
@@ -111,8 +113,12 @@ impl Source<'_> {
     ) -> Result<()> {
         let mut reader = self.store.reader()?;
         for segment in self.segments {
-            let columns = self.columns(segment, &mut reader)?;
-            take(segment, &columns)?;
+            let columns = self.columns(segment, &mut reader);
+            let taken = columns.and_then(|columns| take(segment, &columns));
+            if let (Err(_), Some(failed_at)) = (&taken, self.failed_at) {
+                failed_at.get_or_init(|| Arc::clone(segment));
+            }
+            taken?;
             self.pace.check()?;
         }
         Ok(())

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use roaring::RoaringBitmap;
 
-use crate::index::{Index, IndexDefinition, IndexKind};
+use crate::index::{Index, IndexDefinition};
 use crate::segment::{Segment, SegmentId, TableId, Unnamed};
 use crate::table::checks::encode_checks;
 use crate::table::database::empty_record;
@@ -236,7 +236,6 @@ impl TableChange {
             let indexes = &before.snapshot.indexes;
             let deleted = self.deleted_from(&kept, indexes)?;
             self.delete(&mut kept, &deleted, indexes, &mut record, edit)?;
-            self.drop_parts_of_deleted(&deleted, before, &mut record, edit);
         }
         let kept = &kept;
         let new: Vec<_> = self
@@ -405,26 +404,6 @@ impl TableChange {
         StorageError::Conflict {
             rows: key.map_or("rows".into(), |key| format!("row {key}")),
             table: self.name.name.clone(),
-        }
-    }
-
-    /// Drops the parts in which a deleted row would still be seen: those of neighbour lists, which
-    /// are searched without a look at the table's segments. What they covered is searched besides,
-    /// until the index has caught up.
-    fn drop_parts_of_deleted(
-        &self,
-        deleted: &BTreeMap<SegmentId, RoaringBitmap>,
-        present: &TableState,
-        record: &mut TableRecord,
-        edit: &mut TableEdit,
-    ) {
-        let indexes = present.snapshot.indexes.iter();
-        let lists = indexes.filter(|index| index.definition.kind == IndexKind::Adjacency);
-        for part in lists.flat_map(|index| &index.parts) {
-            if part.covers.iter().any(|(id, _)| deleted.contains_key(id)) {
-                edit.drop_part(self.table, part);
-                record.parts -= 1;
-            }
         }
     }
 

@@ -13,6 +13,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -129,6 +130,26 @@ impl Head {
             Some(why) => Err(StorageError::NeedsReopening { what: why.clone() }),
         }
     }
+
+    /// That nothing can be committed any more, where that is the error.
+    fn note<T>(&mut self, done: &Result<T>) {
+        if let Err(StorageError::NeedsReopening { what }) = done {
+            self.failure.get_or_insert_with(|| what.clone());
+        }
+    }
+}
+
+/// What `work` gives. Where it panics, nobody knows how far it came; those who wait for it are to
+/// hear of that.
+///
+/// # Errors
+/// Its own; `NeedsReopening` where it panics.
+fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(StorageError::NeedsReopening {
+            what: "a thread panicked while it wrote commits".into(),
+        })
+    })
 }
 
 impl Core {
@@ -272,8 +293,13 @@ impl Core {
         }
         head.is_closing = true;
         let last = head.last;
-        let done = self.wait_for(head, last).and_then(|()| work(head));
+        let done = caught(|| {
+            head.check()?;
+            self.wait_for(head, last)?;
+            work(head)
+        });
         head.is_closing = false;
+        head.note(&done);
         self.commits.progress.notify_all();
         done
     }
@@ -330,6 +356,18 @@ impl Core {
         self.wait_for(&mut head, decided.0)
     }
 
+    /// Has readers see what was decided on by now, and lets nothing later be of `time_us` or before:
+    /// who asks what was there then gets the same answer each time.
+    ///
+    /// # Errors
+    /// `NeedsReopening`.
+    pub(super) fn settle_until(&self, time_us: u64) -> Result<()> {
+        let mut head = self.commits.head.lock();
+        head.time_us = head.time_us.max(time_us.min(now_us()));
+        let last = head.last;
+        self.wait_for(&mut head, last)
+    }
+
     fn wait_for(&self, head: &mut MutexGuard<'_, Head>, number: u64) -> Result<()> {
         while head.durable < number {
             head.check()?;
@@ -348,14 +386,15 @@ impl Core {
         head.place += records.len() as u64;
         head.is_writing = true;
         let log = &self.commits.log;
-        let retired = MutexGuard::unlocked(head, || {
+        let write = || {
             log.write(place, &records)?;
             let mut state = self.state.write();
             let shown = group.into_iter();
             Ok(shown
                 .map(|(edit, change)| state.install(&edit, change))
                 .collect::<Vec<_>>())
-        });
+        };
+        let retired = MutexGuard::unlocked(head, || caught(write));
         head.is_writing = false;
         match retired {
             Ok(retired) => {
@@ -364,16 +403,21 @@ impl Core {
                 self.upkeep.wake();
                 // Erasing keeps nobody waiting.
                 head.releasing += 1;
-                MutexGuard::unlocked(head, || {
+                let release = || {
                     let retired = retired.into_iter();
                     retired.for_each(|retired| retired.release(self.store()));
-                });
+                    Ok(())
+                };
+                let released = MutexGuard::unlocked(head, || caught(release));
                 head.releasing -= 1;
+                head.note(&released);
                 self.commits.progress.notify_all();
             }
             Err(error) => {
-                let error: StorageError = error;
-                head.failure = Some(error.to_string());
+                head.failure = Some(match error {
+                    StorageError::NeedsReopening { what } => what,
+                    error => error.to_string(),
+                });
                 self.commits.progress.notify_all();
             }
         }
@@ -427,7 +471,7 @@ impl Core {
             .chain(steps.iter().map(|(edit, _)| edit));
         let past = next.past();
         let history = history::changes(&head.past, &past);
-        let applied = self.catalog.apply(edits, &history, last);
+        let applied = caught(|| self.catalog.apply(edits, &history, last));
         if let Err(error) = applied {
             if let StorageError::NeedsReopening { what } = &error {
                 pages.keep();

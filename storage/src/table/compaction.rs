@@ -16,8 +16,8 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use roaring::RoaringBitmap;
 
+use crate::index::IndexPart;
 use crate::index::pace::Pace;
-use crate::index::{IndexKind, IndexPart};
 use crate::memory::Charge;
 use crate::page::SEGMENT_ROWS;
 use crate::segment::{Chunk, Segment, SegmentId, Unnamed, note_moves, read_column};
@@ -29,7 +29,8 @@ use crate::table::edit::{ObjectName, Operation, PutSegment, ReplaceSegments, Tab
 use crate::table::indexing::{NewParts, PartBuilder, put_next};
 use crate::table::manifest::{TableRecord, decode_definition, encode_segment};
 use crate::table::state::{Labels, TableState};
-use crate::table::writing::{Layout, Waiting, WrittenSegment};
+use crate::table::upkeep::{Task, ends_all};
+use crate::table::writing::{HELD_MAX_BYTES, Layout, Waiting, WrittenSegment};
 use crate::{Result, StorageError};
 
 /// Neighbours of about one size from which on they are merged.
@@ -39,6 +40,8 @@ const DELETED_ROWS: u64 = 8192;
 const DELETED_PART: u64 = 4;
 /// Rows that one step rewrites, about: others wait for what it holds.
 const STEP_ROWS: u64 = 8 * SEGMENT_ROWS as u64;
+/// Bytes on flash likewise.
+const STEP_BYTES: usize = 512 << 20;
 /// Segments of one tier have up to eight times the rows of those of the one below. In all of them
 /// segments are less than half full; fuller ones stay as they are.
 const TIERS: u32 = 5;
@@ -57,10 +60,15 @@ pub(super) enum Thoroughness {
     All,
 }
 
-/// Neighbours among the segments of one bucket that are to become fewer, or smaller.
-fn next_run(segments: &[Arc<Segment>], how: Thoroughness) -> Option<Vec<Arc<Segment>>> {
+/// Neighbours among the segments of one bucket that are to become fewer, or smaller; none of those
+/// that are left alone.
+fn next_run(
+    segments: &[Arc<Segment>],
+    how: Thoroughness,
+    left_alone: &HashSet<SegmentId>,
+) -> Option<Vec<Arc<Segment>>> {
     if segments.iter().all(|segment| segment.bucket.is_none()) {
-        return Some(segments[next_run_of(segments, how)?].to_vec());
+        return Some(segments[next_run_of(segments, how, left_alone)?].to_vec());
     }
     let mut buckets: BTreeMap<Option<u16>, Vec<Arc<Segment>>> = BTreeMap::new();
     for segment in segments {
@@ -68,19 +76,24 @@ fn next_run(segments: &[Arc<Segment>], how: Thoroughness) -> Option<Vec<Arc<Segm
         of_bucket.push(Arc::clone(segment));
     }
     let mut buckets = buckets.into_values();
-    buckets.find_map(|segments| Some(segments[next_run_of(&segments, how)?].to_vec()))
+    buckets.find_map(|segments| Some(segments[next_run_of(&segments, how, left_alone)?].to_vec()))
 }
 
-fn next_run_of(segments: &[Arc<Segment>], how: Thoroughness) -> Option<Range<usize>> {
+fn next_run_of(
+    segments: &[Arc<Segment>],
+    how: Thoroughness,
+    left_alone: &HashSet<SegmentId>,
+) -> Option<Range<usize>> {
     match how {
         Thoroughness::Due => {
-            let emptied = runs(segments, |s| {
+            let emptied = runs(segments, left_alone, |s| {
                 let deleted = u64::from(s.rows - s.live_rows());
                 deleted >= DELETED_ROWS && deleted * DELETED_PART >= u64::from(s.rows)
             });
             // Those of lower tiers among them come along.
             let small = (0..TIERS).flat_map(|tier| {
-                let runs = runs(segments, move |s| tier_of(s) <= tier && !is_full(s));
+                let is_small = move |s: &Segment| tier_of(s) <= tier && !is_full(s);
+                let runs = runs(segments, left_alone, is_small);
                 runs.filter(move |run| {
                     let of_tier = segments[run.clone()].iter().filter(|s| tier_of(s) == tier);
                     of_tier.count() >= MERGED_SEGMENTS
@@ -89,7 +102,8 @@ fn next_run_of(segments: &[Arc<Segment>], how: Thoroughness) -> Option<Range<usi
             emptied.chain(small).next()
         }
         Thoroughness::All => {
-            let mut runs = runs(segments, |s| s.deleted().is_some() || !is_full(s));
+            let is_so = |s: &Segment| s.deleted().is_some() || !is_full(s);
+            let mut runs = runs(segments, left_alone, is_so);
             runs.find(|run| {
                 let segments = &segments[run.clone()];
                 let rows: u64 = segments.iter().map(|s| u64::from(s.live_rows())).sum();
@@ -102,25 +116,32 @@ fn next_run_of(segments: &[Arc<Segment>], how: Thoroughness) -> Option<Range<usi
 
 fn is_full(segment: &Segment) -> bool {
     let is_long = |chunk: &Chunk| chunk.run.count >= FULL_CHUNK_PAGES;
-    segment.rows as usize >= SEGMENT_ROWS || segment.chunks.iter().any(is_long)
+    segment.rows as usize >= SEGMENT_ROWS
+        || segment.chunks.iter().any(is_long)
+        // Two of these would be more than may wait to be written as one.
+        || bytes_of(segment) > HELD_MAX_BYTES / 2
 }
 
 fn tier_of(segment: &Segment) -> u32 {
     (segment.live_rows() + 1).ilog2() / 3
 }
 
-/// The longest runs of segments that are so, each of as many rows as a step may rewrite.
+/// The longest runs of segments that are so and not left alone, each of as much as a step may
+/// rewrite.
 fn runs<'a>(
     segments: &'a [Arc<Segment>],
+    left_alone: &'a HashSet<SegmentId>,
     is_so: impl Fn(&Segment) -> bool + 'a,
 ) -> impl Iterator<Item = Range<usize>> + 'a {
+    let is_so = move |segment: &Segment| is_so(segment) && !left_alone.contains(&segment.id);
     let mut next = 0;
     std::iter::from_fn(move || {
         let start = next + segments[next..].iter().position(|s| is_so(s))?;
-        let mut rows = 0;
+        let (mut rows, mut bytes) = (0, 0);
         let of_run = segments[start..].iter().take_while(|segment| {
             rows += u64::from(segment.live_rows());
-            is_so(segment) && rows <= STEP_ROWS
+            bytes += bytes_of(segment);
+            is_so(segment) && rows <= STEP_ROWS && bytes <= STEP_BYTES
         });
         next = start + of_run.count().max(1);
         Some(start..next)
@@ -136,7 +157,8 @@ struct Rewritten<'a> {
 }
 
 impl Core {
-    /// Takes the next step for a table; FALSE when none is due.
+    /// Takes the next step for a table; FALSE when none is due. One that fails or is of no use leaves
+    /// its segments alone, so that the next step is another one.
     pub(super) fn compact_step(
         &self,
         name: &ObjectName,
@@ -146,28 +168,39 @@ impl Core {
         let Some(before) = self.find_table(name)? else {
             return Ok(false);
         };
-        let Some(old) = next_run(&before.snapshot.segments, how) else {
+        let id = before.snapshot.id;
+        let left_alone = self.upkeep.left_alone(id, &Task::Segments);
+        let Some(old) = next_run(&before.snapshot.segments, how, &left_alone) else {
             return Ok(false);
         };
-        let old = old.as_slice();
+        let compacted = self.compact_run(name, &before, &old, pace);
+        if !compacted
+            .as_ref()
+            .map_or_else(ends_all, |compacted| *compacted)
+        {
+            self.upkeep.leave_alone(id, Task::Segments, &old);
+        }
+        compacted.map(|_| true)
+    }
+
+    /// Rewrites neighbours, unless they are gone by then; FALSE when they would be no fewer.
+    fn compact_run(
+        &self,
+        name: &ObjectName,
+        before: &TableState,
+        old: &[Arc<Segment>],
+        pace: &Pace,
+    ) -> Result<bool> {
         let generation = self.next_generation()?;
-        let (new, reservation) = self.rewrite(&before, old, generation, pace)?;
+        let (new, reservation) = self.rewrite(before, old, generation, pace)?;
         let has_deleted = old.iter().any(|segment| segment.deleted().is_some());
         if new.len() > old.len() || new.len() == old.len() && !has_deleted {
             // Values so long that they fill segments of few rows.
-            return match how {
-                Thoroughness::All => Ok(false),
-                Thoroughness::Due => Err(StorageError::Invalid(format!(
-                    "table '{}': {} segments would become {}",
-                    before.snapshot.name,
-                    old.len(),
-                    new.len()
-                ))),
-            };
+            return Ok(false);
         }
         let rewritten = Rewritten {
             name,
-            before: &before,
+            before,
             old,
             new,
         };
@@ -220,7 +253,8 @@ impl Core {
         };
         // A segment is read while another one waits to be written.
         let largest = old.iter().map(|segment| bytes_of(segment)).max();
-        let held = largest.unwrap_or(0).max(bytes_of_rows(old)) * 2 * DECODED;
+        let heap = bytes_of_rows(old).min(HELD_MAX_BYTES);
+        let held = (largest.unwrap_or(0) + heap) * DECODED;
         let _charge = Charge::new(&*self.memory, held).map_err(|error| {
             StorageError::Invalid(format!(
                 "table '{}': compaction takes about {held} bytes of memory: {error}",
@@ -229,7 +263,11 @@ impl Core {
         })?;
         for segment in old {
             pace.check()?;
-            waiting.take(live_rows(&mut reader, segment, snapshot)?)?;
+            let rows = live_rows(&mut reader, segment, snapshot).inspect_err(|_| {
+                let one = std::slice::from_ref(segment);
+                self.upkeep.leave_alone(snapshot.id, Task::Segments, one);
+            })?;
+            waiting.take(rows)?;
             while let Some(rows) = waiting.give_full(&snapshot.schema)? {
                 write(rows)?;
             }
@@ -326,7 +364,7 @@ impl Rewritten<'_> {
             let (gone, left): (Vec<_>, Vec<_>) = present
                 .iter()
                 .cloned()
-                .partition(|part| is_gone(part, &old, &kept_ids, definition.kind));
+                .partition(|part| is_gone(part, &old, &kept_ids));
             for part in &gone {
                 edit.drop_part(id, part);
                 record.parts -= 1;
@@ -393,16 +431,10 @@ impl Rewritten<'_> {
     }
 }
 
-/// Whether a part is of no more use without the `old` segments: it covers nothing that is left, or it
-/// lists neighbours, which is searched without a look at the table's segments.
-fn is_gone(
-    part: &IndexPart,
-    old: &HashSet<SegmentId>,
-    kept: &HashSet<SegmentId>,
-    kind: IndexKind,
-) -> bool {
+/// Whether a part is of no more use without the `old` segments: it covers nothing that is left.
+fn is_gone(part: &IndexPart, old: &HashSet<SegmentId>, kept: &HashSet<SegmentId>) -> bool {
     let covers = |segments: &HashSet<_>| part.covers.iter().any(|(id, _)| segments.contains(id));
-    covers(old) && (kind == IndexKind::Adjacency || !covers(kept))
+    covers(old) && !covers(kept)
 }
 
 /// NULLs of a chunk, and its bytes on flash.

@@ -1,6 +1,6 @@
 //! Making and dropping indexes, and the parts that commits bring.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -10,9 +10,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use crate::flash::PAGE_SIZE_BYTES;
 use crate::index::kind::Source;
 use crate::index::pace::Pace;
-use crate::index::{
-    Index, IndexArray, IndexDefinition, IndexKind, IndexPart, PartData, hash, write_chunks,
-};
+use crate::index::{Index, IndexArray, IndexDefinition, IndexPart, PartData, hash, write_chunks};
 use crate::memory::{Charge, MemoryBudget};
 use crate::page::ChunkIdentity;
 use crate::segment::{Segment, SegmentId, TableId, Unnamed, write_page_indexes};
@@ -176,6 +174,7 @@ pub(super) struct PartBuilder {
     next_segment: Arc<AtomicU32>,
     options: UpkeepOptions,
     memory: Arc<dyn MemoryBudget>,
+    failed_at: OnceLock<Arc<Segment>>,
 }
 
 /// A part that no version of the table has yet; dropped, it gives its pages back.
@@ -185,21 +184,6 @@ pub(super) struct Built {
     pub reservation: Unnamed,
     /// Hashes of its keys, ascending, when they must be unique.
     hashes: Vec<u64>,
-    /// What it was built from.
-    segments: Vec<Arc<Segment>>,
-}
-
-impl Built {
-    /// Whether no row that the part has was deleted meanwhile, or it does no harm: neighbour lists
-    /// alone are not looked up in the table's segments again.
-    pub fn is_of(&self, definition: &IndexDefinition, present: &[Arc<Segment>]) -> bool {
-        if definition.kind != IndexKind::Adjacency {
-            return true;
-        }
-        let present: HashMap<_, _> = present.iter().map(|s| (s.id, s.deleted())).collect();
-        let is_same = |s: &Arc<Segment>| present.get(&s.id) == Some(&s.deleted());
-        self.segments.iter().all(is_same)
-    }
 }
 
 impl PartBuilder {
@@ -220,6 +204,7 @@ impl PartBuilder {
             next_segment: Arc::clone(next_segment),
             options: core.upkeep_options().clone(),
             memory: Arc::clone(&core.memory),
+            failed_at: OnceLock::new(),
         }
     }
 
@@ -278,6 +263,7 @@ impl PartBuilder {
             segments,
             store: &self.store,
             pace,
+            failed_at: Some(&self.failed_at),
         })?;
         let mut hashes = Vec::new();
         if definition.unique {
@@ -290,8 +276,12 @@ impl PartBuilder {
             part: Arc::new(part),
             reservation: Unnamed::new(reservation),
             hashes,
-            segments: segments.to_vec(),
         })
+    }
+
+    /// The segment at which a build failed, if it was at one.
+    pub fn failed_at(&self) -> Option<&Arc<Segment>> {
+        self.failed_at.get()
     }
 
     fn keys<'a>(&'a self, definition: &'a IndexDefinition) -> Keys<'a> {
@@ -440,10 +430,7 @@ impl NewParts {
         let mut places = Vec::new();
         for (place, part) in self.parts.iter().enumerate() {
             let covers = &part.built.part.covers;
-            if part.definition == *definition
-                && covers.iter().all(|(id, _)| left.contains(id))
-                && part.built.is_of(definition, new)
-            {
+            if part.definition == *definition && covers.iter().all(|(id, _)| left.contains(id)) {
                 for (id, _) in covers {
                     left.remove(id);
                 }

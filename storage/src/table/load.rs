@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{SchemaRef, UInt64Type};
+use arrow::error::ArrowError;
 use parking_lot::Mutex;
 
 use crate::index::IndexDefinition;
@@ -612,7 +613,9 @@ impl LoadWriter {
                 let cast = if column.data_type() == field.data_type() {
                     Arc::clone(column)
                 } else {
-                    cast_with_options(column, field.data_type(), &options).map_err(|e| {
+                    let cast = plain(column)
+                        .and_then(|plain| cast_with_options(&plain, field.data_type(), &options));
+                    cast.map_err(|e| {
                         StorageError::Invalid(format!("column '{}': {e}", field.name()))
                     })?
                 };
@@ -653,5 +656,13 @@ impl LoadWriter {
         layout.write(rows, pages, &mut |written| {
             segments.push((position, written));
         })
+    }
+}
+
+/// The values of a dictionary that has NULL among them: as what they are cast to they would be empty texts.
+fn plain(column: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
+    match column.as_any_dictionary_opt() {
+        Some(coded) if coded.values().null_count() > 0 => take(coded.values(), coded.keys(), None),
+        _ => Ok(Arc::clone(column)),
     }
 }

@@ -209,8 +209,12 @@ impl Workspace {
     /// transaction has done itself is in no version.
     ///
     /// # Errors
-    /// `NotFound`; `Invalid` for a version that is not there, which names those that are; `Corrupt`.
+    /// `NotFound`; `Invalid` for a version that is not there, which names those that are; `Corrupt`;
+    /// `NeedsReopening` for a time, where it is not known what was committed by then.
     pub fn as_of(&self, schema: &str, table: &str, at: AsOf) -> Result<Arc<TableSnapshot>> {
+        if let AsOf::Time(time) = at {
+            self.database().settle_until(time.max(0) as u64)?;
+        }
         self.committed(schema, table)?.as_of(at)
     }
 

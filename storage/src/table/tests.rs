@@ -8,6 +8,7 @@ mod distribution;
 mod edits;
 mod faults;
 mod formats;
+mod graphs;
 mod lagging;
 mod layouts;
 mod nand;

@@ -131,6 +131,7 @@ impl Keys<'_> {
             segments: &[],
             store: self.store,
             pace,
+            failed_at: None,
         }
     }
 

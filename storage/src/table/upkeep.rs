@@ -10,9 +10,10 @@
 //!
 //! Parts are merged in tiers: from eight of about one size on those of a tier become one, so that
 //! a row is built into a part only as often as the table has tiers, and an index has few parts
-//! beside those that are as large as parts may be ([`UpkeepOptions`]).
+//! beside those that are as large as parts may be ([`UpkeepOptions`]). A part that covers much that
+//! is gone is built anew of what is left.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 use arrow::datatypes::{DataType, SchemaRef};
 use parking_lot::Mutex;
 
+use crate::index::adjacency::MAX_TAIL_ROWS;
 use crate::index::kind::Kind;
 use crate::index::pace::{Control, Pace};
 use crate::index::{Index, IndexDefinition, IndexPart};
@@ -40,6 +42,9 @@ use crate::{Result, StorageError};
 
 /// Parts of about one size from which on they are merged.
 const MERGE_PARTS: usize = 8;
+/// A part is built anew when such a part of its rows is gone with their segments: compaction takes
+/// those that have lost many.
+const GONE_PART: u64 = 4;
 /// A tail of so many segments or rows gets a part in the background: one that is shorter costs
 /// little to look at.
 const TAIL_SEGMENTS: usize = 16;
@@ -52,6 +57,8 @@ const SEGMENT_COST_ROWS: u64 = 256;
 const PAUSE: Duration = Duration::from_millis(50);
 /// What has failed in the background is tried again after this.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(60);
+/// Segments at which a task has failed are left alone for so long, and it goes on with others.
+const LEFT_ALONE: Duration = Duration::from_secs(3600);
 
 /// How a database keeps its indexes up.
 #[derive(Debug, Clone, PartialEq)]
@@ -190,34 +197,59 @@ struct Step {
 }
 
 impl Step {
-    /// A part for the tail; `thorough`: none is short enough to stay.
+    /// A part for the tail, but for segments that are left alone; `thorough`: none is short enough to
+    /// stay.
     fn cover(
         index: &Index,
         table: &TableState,
         options: &UpkeepOptions,
+        left_alone: &HashSet<SegmentId>,
         thorough: bool,
     ) -> Option<Self> {
-        let tail = &index.tail;
-        let is_long = tail.len() >= TAIL_SEGMENTS || index.tail_rows() >= TAIL_ROWS;
+        let tail = index.tail.iter().filter(|s| !left_alone.contains(&s.id));
+        let tail: Vec<_> = tail.cloned().collect();
+        let rows: u64 = tail.iter().map(|segment| u64::from(segment.rows)).sum();
+        let is_long = tail.len() >= TAIL_SEGMENTS || rows >= TAIL_ROWS;
         if !is_long && (!thorough || tail.is_empty()) {
             return None;
         }
         let schema = &table.snapshot.schema;
-        let count = Sizes::new(&index.definition, schema, options).fitting(tail);
+        let count = Sizes::new(&index.definition, schema, options).fitting(&tail);
         Some(Self {
             merged: Vec::new(),
             segments: tail[..count].to_vec(),
         })
     }
 
-    /// A part in place of several.
-    fn merge(index: &Index, table: &TableState, options: &UpkeepOptions) -> Option<Self> {
-        if index.parts.len() < MERGE_PARTS {
+    /// A part in place of one that is hollow, or of several; of none with segments that are left
+    /// alone.
+    fn merge(
+        index: &Index,
+        table: &TableState,
+        options: &UpkeepOptions,
+        left_alone: &HashSet<SegmentId>,
+    ) -> Option<Self> {
+        let is_sound = |part: &&Arc<IndexPart>| {
+            let mut covers = part.covers.iter();
+            left_alone.is_empty() || !covers.any(|(id, _)| left_alone.contains(id))
+        };
+        let parts: Vec<&Arc<IndexPart>> = index.parts.iter().filter(is_sound).collect();
+        let segments = table.snapshot.segments.iter();
+        let present: HashSet<SegmentId> = segments.map(|segment| segment.id).collect();
+        let is_hollow = |part: &&&Arc<IndexPart>| {
+            let gone = part.covers.iter().filter(|(id, _)| !present.contains(id));
+            let gone: u64 = gone.map(|(_, rows)| u64::from(*rows)).sum();
+            gone * GONE_PART >= part.rows().max(1)
+        };
+        if let Some(part) = parts.iter().find(is_hollow) {
+            return Some(Self::of_merged(vec![Arc::clone(part)], table));
+        }
+        if parts.len() < MERGE_PARTS {
             return None;
         }
         let sizes = Sizes::new(&index.definition, &table.snapshot.schema, options);
         let mut tiers: BTreeMap<u32, Vec<(Size, &Arc<IndexPart>)>> = BTreeMap::new();
-        for part in &index.parts {
+        for part in parts {
             let size = sizes.of_part(part);
             tiers.entry(size.tier()).or_default().push((size, part));
         }
@@ -228,14 +260,18 @@ impl Step {
             let merged = parts[..count].iter().map(|(_, part)| Arc::clone(part));
             is_due.then(|| merged.collect::<Vec<_>>())
         })?;
+        Some(Self::of_merged(merged, table))
+    }
+
+    fn of_merged(merged: Vec<Arc<IndexPart>>, table: &TableState) -> Self {
         let covered = merged.iter().flat_map(|part| &part.covers);
         let covered: HashSet<_> = covered.map(|(id, _)| *id).collect();
         let segments = table.snapshot.segments.iter();
         let segments = segments.filter(|segment| covered.contains(&segment.id));
-        Some(Self {
+        Self {
             segments: segments.cloned().collect(),
             merged,
-        })
+        }
     }
 
     /// Whether the part fits this version of the index.
@@ -257,13 +293,15 @@ pub(super) struct Upkeep {
     working: Mutex<()>,
     /// What went wrong in the background.
     failures: Mutex<BTreeMap<(TableId, Task), (Instant, String)>>,
+    /// Segments that tasks leave alone, and since when.
+    left_alone: Mutex<BTreeMap<(TableId, Task), HashMap<SegmentId, Instant>>>,
     pub(super) relocation: Relocation,
     pub(super) ended: EndedSessions,
 }
 
 /// What is kept up of a table.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Task {
+pub(super) enum Task {
     Segments,
     Index(String),
 }
@@ -284,6 +322,7 @@ impl Upkeep {
             control: Arc::default(),
             working: Mutex::default(),
             failures: Mutex::default(),
+            left_alone: Mutex::default(),
             relocation: Relocation::default(),
             ended: EndedSessions::default(),
         }
@@ -306,6 +345,32 @@ impl Upkeep {
         failure.is_some_and(|(when, _)| when.elapsed() < RETRY_AFTER)
     }
 
+    /// The segments of a table that a task leaves alone, as it has failed at them.
+    pub fn left_alone(&self, table: TableId, task: &Task) -> HashSet<SegmentId> {
+        let mut left_alone = self.left_alone.lock();
+        let of_task = left_alone.get_mut(&(table, task.clone()));
+        of_task.map_or_else(HashSet::new, |segments| {
+            segments.retain(|_, since| since.elapsed() < LEFT_ALONE);
+            segments.keys().copied().collect()
+        })
+    }
+
+    /// A task has failed at these segments: it leaves them alone, unless it does so with one of
+    /// them, which is the one at fault.
+    pub fn leave_alone(&self, table: TableId, task: Task, segments: &[Arc<Segment>]) {
+        let mut left_alone = self.left_alone.lock();
+        let of_task = left_alone.entry((table, task)).or_default();
+        if !segments.iter().any(|s| of_task.contains_key(&s.id)) {
+            of_task.extend(segments.iter().map(|s| (s.id, Instant::now())));
+        }
+    }
+
+    /// Tries again what has failed of a table, or of all.
+    fn retry(&self, table: Option<TableId>) {
+        let mut left_alone = self.left_alone.lock();
+        left_alone.retain(|(id, _), _| table.is_some_and(|table| table != *id));
+    }
+
     fn note(&self, table: &TableSnapshot, task: Task, result: &Result<bool>) {
         let mut failures = self.failures.lock();
         let name = &table.name;
@@ -316,9 +381,25 @@ impl Upkeep {
                 let key = (table.id, task);
                 drop(failures.insert(key, (Instant::now(), error.to_string())));
             }
-            Ok(_) => drop(failures.remove(&(table.id, task))),
+            // What it has left alone has still failed.
+            Ok(_) if self.left_alone(table.id, &task).is_empty() => {
+                drop(failures.remove(&(table.id, task)));
+            }
+            Ok(_) => {}
         }
     }
+}
+
+/// Whether an error is of the database as a whole, or of none of it, so that no other step fares
+/// better.
+pub(super) fn ends_all(error: &StorageError) -> bool {
+    matches!(
+        error,
+        StorageError::Cancelled
+            | StorageError::NeedsReopening { .. }
+            | StorageError::ReadOnly { .. }
+            | StorageError::Full { .. }
+    )
 }
 
 /// The thread that keeps indexes up.
@@ -405,6 +486,7 @@ impl Database {
     pub fn settle_indexes(&self) -> Result<()> {
         self.check_writable()?;
         let _hurried = self.upkeep.control.hurry();
+        self.upkeep.retry(None);
         self.drop_temporary();
         self.keep_up(None, &Pace::full(), Extent::All)
     }
@@ -413,12 +495,13 @@ impl Database {
     /// deleted rows. Queries and commits go on meanwhile; rows get new ids.
     ///
     /// # Errors
-    /// `ReadOnly`, `NotFound`; `Full`, `Io`, `Corrupt`; `NeedsReopening`. What was rewritten before
+    /// `ReadOnly`, `NotFound`; `Full`, `Io`, `Corrupt`; `NeedsReopening`. What could be rewritten
     /// stays so.
     pub fn compact(&self, schema: &str, table: &str) -> Result<()> {
         self.check_writable()?;
-        self.table_state(schema, table)?;
+        let present = self.table_state(schema, table)?;
         let _hurried = self.upkeep.control.hurry();
+        self.upkeep.retry(Some(present.snapshot.id));
         let name = ObjectName::new(schema, table);
         self.compact_table(&name, &Pace::full(), Thoroughness::All)?;
         self.keep_up(Some(&name), &Pace::full(), Extent::Tails)
@@ -446,22 +529,34 @@ impl Core {
         }
     }
 
-    /// Takes the steps for the segments of a table.
+    /// Takes the steps for the segments of a table, those that can be taken; the first error.
     fn compact_table(&self, name: &ObjectName, pace: &Pace, how: Thoroughness) -> Result<()> {
+        let mut compacted = Ok(());
+        let mut is_covered = true;
         loop {
-            let _working = self.upkeep.working.lock();
+            let working = self.upkeep.working.lock();
             let Some(table) = self.find_table(name)? else {
-                return Ok(());
+                return compacted;
             };
             let id = table.snapshot.id;
-            let in_background = how == Thoroughness::Due;
-            if in_background && self.upkeep.has_failed_lately(id, &Task::Segments) {
+            let is_first_due = how == Thoroughness::Due && compacted.is_ok();
+            if is_first_due && self.upkeep.has_failed_lately(id, &Task::Segments) {
                 return Ok(());
             }
             let taken = self.compact_step(name, pace, how);
             self.upkeep.note(&table.snapshot, Task::Segments, &taken);
-            if !taken? {
-                return Ok(());
+            drop(working);
+            match taken {
+                Ok(true) => {
+                    // What is rewritten is not to become too much for a search.
+                    let mut indexes = table.snapshot.indexes.iter();
+                    if is_covered && indexes.any(|index| index.tail_rows() >= MAX_TAIL_ROWS / 2) {
+                        is_covered = self.keep_up(Some(name), pace, Extent::Tails).is_ok();
+                    }
+                }
+                Ok(false) => return compacted,
+                Err(error) if ends_all(&error) => return Err(error),
+                Err(error) => compacted = compacted.and(Err(error)),
             }
         }
     }
@@ -502,8 +597,9 @@ impl Core {
             }
         }
         for (table, index) in indexes {
+            let mut failed = Ok(());
             loop {
-                match self.take_step(&table, &index, pace, extent) {
+                match self.take_step(&table, &index, pace, extent, &mut failed) {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(
@@ -512,22 +608,25 @@ impl Core {
                         return Err(error);
                     }
                     Err(error) => {
-                        kept_up = kept_up.and(Err(error));
+                        failed = failed.and(Err(error));
                         break;
                     }
                 }
             }
+            kept_up = kept_up.and(failed);
         }
         kept_up
     }
 
-    /// Takes the next step for an index; FALSE when none is due.
+    /// Takes the next step for an index; FALSE when none is due. The first that failed at one segment
+    /// is in `failed`: then the next step is another one.
     fn take_step(
         &self,
         name: &ObjectName,
         index: &str,
         pace: &Pace,
         extent: Extent,
+        failed: &mut Result<()>,
     ) -> Result<bool> {
         let _working = self.upkeep.working.lock();
         let Some((table, present)) = self.present(name, index)? else {
@@ -535,38 +634,53 @@ impl Core {
         };
         let id = table.snapshot.id;
         let task = Task::Index(index.into());
-        if extent == Extent::Due && self.upkeep.has_failed_lately(id, &task) {
+        let is_first_due = extent == Extent::Due && failed.is_ok();
+        if is_first_due && self.upkeep.has_failed_lately(id, &task) {
             return Ok(false);
         }
         let options = &self.upkeep.options;
-        let step = Step::cover(&present, &table, options, extent != Extent::Due);
+        let left_alone = self.upkeep.left_alone(id, &task);
+        let thorough = extent != Extent::Due;
+        let step = Step::cover(&present, &table, options, &left_alone, thorough);
         let step = match extent {
             Extent::Tails => step,
-            _ => step.or_else(|| Step::merge(&present, &table, options)),
+            _ => step.or_else(|| Step::merge(&present, &table, options, &left_alone)),
         };
         let Some(step) = step else {
             return Ok(false);
         };
         let definition = &present.definition;
-        let taken = PartBuilder::of(self, &table)
-            .and_then(|builder| builder.build(definition, &step.segments, pace))
+        let builder = PartBuilder::of(self, &table)?;
+        let taken = builder
+            .build(definition, &step.segments, pace)
             .and_then(|built| self.publish(name, &table, definition, &step, built));
-        self.upkeep.note(&table.snapshot, task, &taken);
-        taken
+        self.upkeep.note(&table.snapshot, task.clone(), &taken);
+        match (taken, builder.failed_at()) {
+            (Err(error), Some(segment)) => {
+                let one = std::slice::from_ref(segment);
+                self.upkeep.leave_alone(id, task, one);
+                let first = std::mem::replace(failed, Ok(()));
+                *failed = first.and(Err(error));
+                Ok(true)
+            }
+            (taken, _) => taken,
+        }
     }
 
     /// Forgets what is said of indexes that are gone.
     fn forget_failures(&self) {
         let state = self.state.read();
-        let mut failures = self.upkeep.failures.lock();
-        failures.retain(|(id, task), _| {
+        let is_there = |(id, task): &(TableId, Task)| {
             let mut tables = state.tables.values();
             let table = tables.find(|table| table.snapshot.id == *id);
             table.is_some_and(|table| match task {
                 Task::Segments => true,
                 Task::Index(index) => table.snapshot.index(index).is_some(),
             })
-        });
+        };
+        let upkeep = &self.upkeep;
+        upkeep.failures.lock().retain(|key, _| is_there(key));
+        upkeep.left_alone.lock().retain(|key, _| is_there(key));
     }
 
     /// A table with one of its indexes, if both are there and sound.
@@ -599,10 +713,7 @@ impl Core {
             let editing = before.editing.lock();
             let present = self.present(name, &definition.name)?;
             let present = present.filter(|(table, index)| {
-                table.snapshot.id == id
-                    && index.definition == *definition
-                    && step.fits(index)
-                    && built.is_of(definition, &table.snapshot.segments)
+                table.snapshot.id == id && index.definition == *definition && step.fits(index)
             });
             let Some((table, _)) = present else {
                 return Ok(true);

@@ -26,7 +26,7 @@ const FEW_BYTES: usize = 64 << 10;
 /// Rows that wait for segments of several buckets, about, and bytes of those that wait for any: then the
 /// largest of these is written although it could have more rows.
 const HELD_MAX_ROWS: usize = 8 * SEGMENT_ROWS;
-const HELD_MAX_BYTES: usize = 128 << 20;
+pub(super) const HELD_MAX_BYTES: usize = 128 << 20;
 
 /// Whether rows are so few that a commit may write them with those of others.
 pub(super) fn are_few<'a>(batches: impl Iterator<Item = &'a RecordBatch>) -> bool {

@@ -10,8 +10,8 @@ use std::mem::{size_of, size_of_val};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::{DataType, FieldRef, Float64Type};
-use datafusion::common::{Result, ScalarValue, internal_err, not_impl_err};
+use arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
+use datafusion::common::{Result, ScalarValue, internal_err, not_impl_err, plan_err};
 use datafusion::functions_aggregate::average::avg_udaf;
 use datafusion::functions_aggregate::stddev::{stddev_pop_udaf, stddev_udaf};
 use datafusion::functions_aggregate::sum::sum_udaf;
@@ -20,6 +20,7 @@ use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::{
     AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs,
 };
+use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, Expr, GroupsAccumulator, Operator,
@@ -36,7 +37,17 @@ pub fn functions() -> [Arc<AggregateUDF>; 6] {
         (stddev_udaf(), Meaning::Deviation { of_sample: true }),
         (stddev_pop_udaf(), Meaning::Deviation { of_sample: false }),
     ]
-    .map(|(inner, meaning)| Arc::new(AggregateUDF::from(Sliding { inner, meaning })))
+    .map(|(inner, meaning)| {
+        let signature = match meaning {
+            Meaning::Sum => Signature::user_defined(inner.signature().volatility),
+            _ => inner.signature().clone(),
+        };
+        Arc::new(AggregateUDF::from(Sliding {
+            inner,
+            meaning,
+            signature,
+        }))
+    })
 }
 
 /// What is said of the rows in a frame.
@@ -53,6 +64,7 @@ enum Meaning {
 struct Sliding {
     inner: Arc<AggregateUDF>,
     meaning: Meaning,
+    signature: Signature,
 }
 
 impl AggregateUDFImpl for Sliding {
@@ -65,7 +77,7 @@ impl AggregateUDFImpl for Sliding {
     }
 
     fn signature(&self) -> &Signature {
-        self.inner.signature()
+        &self.signature
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
@@ -73,7 +85,27 @@ impl AggregateUDFImpl for Sliding {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.coerce_types(types)
+        if self.meaning != Meaning::Sum {
+            return self.inner.coerce_types(types);
+        }
+        // How many are TRUE, as `sum(a > 5)` is asked in DuckDB and SQLite.
+        if let [DataType::Boolean | DataType::Null] = types {
+            return Ok(vec![DataType::Int64]);
+        }
+        let fields = types
+            .iter()
+            .map(|of| Arc::new(Field::new("", of.clone(), true)));
+        let fields: Vec<FieldRef> = fields.collect();
+        let [of] = types else {
+            return plan_err!("sum takes one argument, and was given {}", types.len());
+        };
+        let Ok(fields) = fields_with_udf(&fields, self.inner.as_ref()) else {
+            return plan_err!("sum is of numbers, not of {of}");
+        };
+        Ok(fields
+            .iter()
+            .map(|field| field.data_type().clone())
+            .collect())
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {

@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatchOptions};
-use arrow::datatypes::{DataType, Schema};
-use arrow::record_batch::RecordBatch;
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result, ScalarValue, plan_datafusion_err, plan_err};
-use datafusion::logical_expr::execution_props::ExecutionProps;
-use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::planner::RelationPlannerContext;
-use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan};
-use datafusion::physical_expr::create_physical_expr;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{FunctionArg, FunctionArgExpr};
 
 use crate::config::FlashmeshOptions;
+use crate::tree::value_of;
 
 /// An argument.
 pub(super) enum Argument {
@@ -55,7 +52,7 @@ impl<'a> Arguments<'a> {
                 Expr::ScalarSubquery(subquery) => {
                     Argument::Rows(Arc::unwrap_or_clone(subquery.subquery))
                 }
-                expr => Argument::Constant(constant(&expr).map_err(|e| {
+                expr => Argument::Constant(value_of(&expr).map_err(|e| {
                     plan_datafusion_err!("{function}: '{expr}' is not a constant: {e}")
                 })?),
             };
@@ -230,19 +227,4 @@ pub(super) fn constants(value: &ScalarValue) -> Result<Vec<ScalarValue>> {
     (0..values.len())
         .map(|i| ScalarValue::try_from_array(&values, i))
         .collect()
-}
-
-/// The value of an expression without columns.
-fn constant(expr: &Expr) -> Result<ScalarValue> {
-    let (properties, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
-    let physical = create_physical_expr(expr, &DFSchema::empty(), &properties, &planning)?;
-    let one_row = RecordBatch::try_new_with_options(
-        Arc::new(Schema::empty()),
-        vec![],
-        &RecordBatchOptions::new().with_row_count(Some(1)),
-    )?;
-    match physical.evaluate(&one_row)? {
-        ColumnarValue::Scalar(value) => Ok(value),
-        ColumnarValue::Array(values) => ScalarValue::try_from_array(&values, 0),
-    }
 }

@@ -10,7 +10,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
 use regex_syntax::hir::{Hir, HirKind};
 
-use crate::tree::{has_part, map_named_expressions};
+use crate::tree::change_parts;
 
 /// Functions that say whether a text has a match.
 const TESTS: [&str; 3] = ["regexp_like", "regexp_matches", "regexp_full_match"];
@@ -25,13 +25,8 @@ impl AnalyzerRule for LiteralBackslashes {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let plan = plan.transform_up_with_subqueries(|node| {
-            match has_part(&node, |expr| pattern_of(expr).is_some())? {
-                true => map_named_expressions(node, |expr| expr.transform_up(grouped)),
-                false => Ok(Transformed::no(node)),
-            }
-        })?;
-        Ok(plan.data)
+        let is_one = |expr: &Expr| pattern_of(expr).is_some();
+        change_parts(plan, is_one, |expr, _| expr.transform_up(grouped))
     }
 }
 

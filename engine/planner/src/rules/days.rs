@@ -1,17 +1,17 @@
-//! The days between two dates.
+//! Arithmetic of dates.
 //!
 //! DataFusion's type of `a - b` is a whole number where the difference is computed, and a duration where its
-//! optimizer asks between which values it is: `WHERE a - b > 1` was an internal error.
+//! optimizer asks between which values it is: `WHERE a - b > 1` was an internal error. A date with an interval
+//! added is a date to it, be the interval one of hours.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::utils::merge_schema;
+use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::tree::{has_part, map_named_expressions};
+use crate::tree::{change_parts, value_of};
 
 /// Makes it a difference of whole numbers; place it behind the rule that gives types, and before the one that
 /// checks arithmetic.
@@ -24,18 +24,65 @@ impl AnalyzerRule for DaysBetween {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(of_node)?.data)
+        change_parts(plan, subtracts, |expr, schema| {
+            expr.transform_up(|expr| as_numbers(expr, schema))
+        })
     }
 }
 
-fn of_node(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    if !has_part(&node, subtracts)? {
-        return Ok(Transformed::no(node));
+/// Makes moments of dates to which anything else is added than a constant number of days and months, as in
+/// PostgreSQL and DuckDB; place it before the rule that gives types.
+#[derive(Debug)]
+pub struct TimesOfDays;
+
+impl AnalyzerRule for TimesOfDays {
+    fn name(&self) -> &str {
+        "flashmesh_times_of_days"
     }
-    let schema = merge_schema(&node.inputs());
-    map_named_expressions(node, |expr| {
-        expr.transform_up(|expr| as_numbers(expr, &schema))
-    })
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let is_sum = |expr: &Expr| {
+            matches!(expr, Expr::BinaryExpr(BinaryExpr { op, .. })
+                if matches!(op, Operator::Plus | Operator::Minus))
+        };
+        change_parts(plan, is_sum, |expr, schema| {
+            expr.transform_up(|expr| as_moment(expr, schema))
+        })
+    }
+}
+
+fn as_moment(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expr else {
+        return Ok(Transformed::no(expr));
+    };
+    // The right side of a long chain is the short one.
+    let is_date = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Date32));
+    let has_times = |expr: &Expr| {
+        if !matches!(expr.get_type(schema), Ok(DataType::Interval(_))) {
+            return false;
+        }
+        match expr.any_column_refs() || expr.is_volatile() {
+            true => true,
+            false => match value_of(expr) {
+                Ok(ScalarValue::IntervalMonthDayNano(Some(by))) => by.nanoseconds != 0,
+                Ok(ScalarValue::IntervalMonthDayNano(None)) => false,
+                _ => true,
+            },
+        }
+    };
+    let moment = |date: Box<Expr>| {
+        let moment = DataType::Timestamp(TimeUnit::Nanosecond, None);
+        Box::new(cast(*date, moment))
+    };
+    let (left, right, changed) = match op {
+        Operator::Plus | Operator::Minus if has_times(&right) && is_date(&left) => {
+            (moment(left), right, true)
+        }
+        Operator::Plus if is_date(&right) && has_times(&left) => (left, moment(right), true),
+        _ => (left, right, false),
+    };
+    let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
+    Ok(Transformed::new_transformed(expr, changed))
 }
 
 fn subtracts(expr: &Expr) -> bool {

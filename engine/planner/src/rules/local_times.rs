@@ -6,11 +6,10 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result};
 use datafusion::functions::datetime::to_local_time;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::tree::{has_part, map_named_expressions};
+use crate::tree::change_parts;
 
 /// The rule; place it before the one that gives types, whose casts are none of these.
 #[derive(Debug)]
@@ -22,16 +21,10 @@ impl AnalyzerRule for LocalTimes {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let changed = plan.transform_up_with_subqueries(|node| {
-            if !has_part(&node, |expr| cast_of(expr).is_some())? {
-                return Ok(Transformed::no(node));
-            }
-            let schema = merge_schema(&node.inputs());
-            map_named_expressions(node, |expr| {
-                expr.transform_up(|expr| of_its_zone(expr, &schema))
-            })
-        });
-        Ok(changed?.data)
+        let is_one = |expr: &Expr| cast_of(expr).is_some();
+        change_parts(plan, is_one, |expr, schema| {
+            expr.transform_up(|expr| of_its_zone(expr, schema))
+        })
     }
 }
 

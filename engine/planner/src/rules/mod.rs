@@ -7,6 +7,7 @@
 
 mod aggregate;
 mod backslashes;
+mod casts;
 mod comparisons;
 mod cooperative;
 mod correlated;
@@ -14,9 +15,11 @@ mod days;
 mod fallible_projections;
 mod filters;
 mod forgetting;
+mod grouping_keys;
 mod guard;
 mod guarded_case;
 mod in_lists;
+mod inner_joins;
 mod intervals;
 mod known_values;
 mod lambdas;
@@ -30,6 +33,7 @@ mod overflow;
 mod ranges;
 mod scalar_subqueries;
 mod set_comparisons;
+mod sort_keys;
 mod subqueries;
 mod sums;
 mod top_groups;
@@ -54,10 +58,13 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 pub use aggregate::AggregateIntoScan;
 pub use backslashes::LiteralBackslashes;
+pub use casts::LossyCasts;
+pub(crate) use casts::is_as_it_is;
 pub use comparisons::Comparisons;
 pub use cooperative::CooperativeJoins;
 pub use correlated::CorrelatedSubqueries;
-pub use days::DaysBetween;
+pub use days::{DaysBetween, TimesOfDays};
+pub use grouping_keys::GroupingKeys;
 pub use guarded_case::GuardedCase;
 pub use in_lists::Lists;
 pub use lambdas::LambdaParameters;
@@ -78,11 +85,14 @@ pub use volatile_filter::VolatileFilter;
 pub use years::YearsInRange;
 pub(crate) use years::date_part;
 
+use self::casts::CastsOfTexts;
 use self::fallible_projections::ForRowsLeftOut;
 use self::filters::FiltersOfColumns;
 use self::forgetting::SortsAsAskedFor;
 use self::guard::Guarded;
+use self::inner_joins::{KeysOfOneKind, KeysOfTwo};
 use self::known_values::OfComputed;
+use self::sort_keys::SortKeys;
 use self::top_groups::OfFloats;
 use self::twin_names::OfTwins;
 use crate::Reason;
@@ -140,6 +150,12 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         if rule.name() == "rewrite_set_comparison" {
             *rule = Arc::new(SetComparisons);
         }
+        if rule.name() == "extract_equijoin_predicate" {
+            *rule = Arc::new(KeysOfOneKind(Arc::clone(rule)));
+        }
+        if rule.name() == "eliminate_cross_join" {
+            *rule = Arc::new(KeysOfTwo(Arc::clone(rule)));
+        }
         if rule.name() == "push_down_filter" {
             *rule = Arc::new(FiltersOfColumns::new());
         }
@@ -169,12 +185,15 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         Arc::new(VolatileFilter),
     ];
     rules.splice(0..0, first);
+    rules.push(Arc::new(SortKeys));
+    rules.push(Arc::new(CastsOfTexts));
     rules
 }
 
 /// The functions that the rules have plans call.
-pub fn functions() -> [Arc<ScalarUDF>; 3] {
+pub fn functions() -> [Arc<ScalarUDF>; 4] {
     [
+        casts::function(),
         overflow::function(),
         intervals::function(),
         scalar_subqueries::function(),

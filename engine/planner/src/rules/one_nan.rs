@@ -9,11 +9,10 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::functions::math::nanvl;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::tree::{has_part, map_named_expressions};
+use crate::tree::change_parts;
 
 /// The rule; place it behind those that give types.
 #[derive(Debug)]
@@ -25,14 +24,9 @@ impl AnalyzerRule for OneNan {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let changed = plan.transform_up_with_subqueries(|node| {
-            if !has_part(&node, may_be_none)? {
-                return Ok(Transformed::no(node));
-            }
-            let schema = merge_schema(&node.inputs());
-            map_named_expressions(node, |expr| expr.rewrite(&mut Naming { schema: &schema }))
-        });
-        Ok(changed?.data)
+        change_parts(plan, may_be_none, |expr, schema| {
+            expr.rewrite(&mut Naming { schema })
+        })
     }
 }
 

@@ -88,9 +88,14 @@ fn is_nameless(expr: &Expr) -> bool {
     let Expr::InSubquery(test) = expr else {
         return false;
     };
-    let fields = test.subquery.subquery.schema().fields();
+    let plan = test.subquery.subquery.as_ref();
+    let fields = plan.schema().fields();
+    // A cast is called like what it casts.
+    let is_cast = matches!(plan, LogicalPlan::Projection(projection)
+        if matches!(projection.expr.as_slice(), [Expr::Cast(_)]));
     test.subquery.outer_ref_columns.is_empty()
-        && matches!(fields.first(), Some(only) if fields.len() == 1 && only.name().contains('('))
+        && matches!(fields.first(), Some(only)
+            if fields.len() == 1 && (is_cast || only.name().contains('(')))
 }
 
 fn named(mut expr: Expr) -> Result<Transformed<Expr>> {

@@ -38,7 +38,7 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
-use flashmesh_pushdown::{Expr, Output, VerifiedProgram};
+use flashmesh_pushdown::{CompareOp, Expr, Output, VerifiedProgram};
 use flashmesh_storage::access::{AccessPath, segments_with_keys};
 use flashmesh_storage::kernel::has_kernels;
 use flashmesh_storage::node::StorageNode;
@@ -445,13 +445,24 @@ impl ExecutionPlan for FlashScanExec {
     }
 }
 
-/// What is known of the output's columns: those of one expression are equal, literals constant. A
-/// sort that was planned above a projection leaves such keys out, and must be right above a scan
-/// that has taken the projection in.
+/// What is known of the output's columns: those of one expression are equal; literals are constant, and so is
+/// what is computed of columns for which the filter leaves one value. A sort that was planned above a projection
+/// leaves such keys out, and must be right above a scan that has taken the projection in.
 fn equivalences(spec: &ScanSpec, schema: SchemaRef) -> Result<EquivalenceProperties> {
     let exprs = spec.output_columns();
     let column = |position: usize| -> Arc<dyn PhysicalExpr> {
         Arc::new(Column::new(schema.field(position).name(), position))
+    };
+    let fixed: Vec<u32> = spec
+        .filters
+        .iter()
+        .filter_map(|f| fixed_by(&f.expr))
+        .collect();
+    // A column itself is left out of sorts before: it would only make groups by it ones of sorted rows.
+    let is_fixed = |expr: &Expr| {
+        let columns = expr.columns();
+        let is_computed = !matches!(expr, Expr::Column(_)) && !columns.is_empty();
+        is_computed && columns.iter().all(|column| fixed.contains(column))
     };
     let mut known = EquivalenceProperties::new(Arc::clone(&schema));
     for (position, expr) in exprs.iter().enumerate() {
@@ -462,11 +473,39 @@ fn equivalences(spec: &ScanSpec, schema: SchemaRef) -> Result<EquivalencePropert
                     AcrossPartitions::Uniform(Some(value))
                 });
             known.add_constants([ConstExpr::new(column(position), across)])?;
+        } else if is_fixed(expr) {
+            let across = AcrossPartitions::Uniform(None);
+            known.add_constants([ConstExpr::new(column(position), across)])?;
         } else if let Some(twin) = exprs[..position].iter().position(|e| *e == Some(*expr)) {
             known.add_equal_conditions(column(twin), column(position))?;
         }
     }
     Ok(known)
+}
+
+/// The column for which a conjunct of a filter leaves one value.
+fn fixed_by(conjunct: &Expr) -> Option<u32> {
+    match conjunct {
+        Expr::Compare {
+            op: CompareOp::Eq,
+            left,
+            right,
+        } => match (left.as_ref(), right.as_ref()) {
+            (Expr::Column(column), Expr::Literal(_)) | (Expr::Literal(_), Expr::Column(column)) => {
+                Some(*column)
+            }
+            _ => None,
+        },
+        Expr::InList {
+            expr,
+            list,
+            negated: false,
+        } => match (expr.as_ref(), list.as_slice()) {
+            (Expr::Column(column), [_]) => Some(*column),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 fn divided(count: &Precision<usize>, by: usize) -> Precision<usize> {

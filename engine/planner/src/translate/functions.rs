@@ -14,6 +14,7 @@ use super::{Scope, string_literal, text_of, translate, translate_string};
 use crate::Reason;
 use crate::functions::{metric_of, query_vector};
 use crate::kernels::KernelFunction;
+use crate::rules::is_as_it_is;
 
 /// Names of DataFusion's own functions, to tell a missing one from a user's.
 static BUILT_IN: LazyLock<HashSet<String>> = LazyLock::new(|| {
@@ -32,6 +33,11 @@ pub(super) fn translate_function(
         return Err(Reason::Volatile(function.name().into()));
     }
     let refused = || Err(Reason::Function(text_of(function)));
+    if let [value] = args.as_slice()
+        && is_as_it_is(function.fun())
+    {
+        return translate(*value, scope);
+    }
     if let Some(kernel) = KernelFunction::of(function.fun()) {
         return translate_kernel(kernel, function, &args, scope);
     }

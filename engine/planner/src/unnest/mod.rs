@@ -14,6 +14,7 @@ mod functions;
 mod outer;
 mod plain;
 mod push;
+mod types;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ use push::Push;
 use crate::tree::{has_subquery, subquery_of};
 
 pub use functions::functions;
+pub use types::OuterTypes;
 
 /// The rule; place it behind those that give types.
 #[derive(Debug)]

@@ -6,14 +6,14 @@
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, JoinType, NullEquality, Result};
+use datafusion::common::{Column, DFSchema, JoinType, NullEquality, Result};
 use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, Expr, ExprSchemable, FetchType, LogicalPlan, Operator, SkipType,
+    BinaryExpr, Cast, Expr, ExprSchemable, FetchType, LogicalPlan, Operator, SkipType, TryCast,
 };
 
 use super::outer::{outer_columns, outer_columns_of_node};
-use crate::tree::subquery_of;
+use crate::tree::{has_subquery, subquery_of};
 
 /// What of a subquery is asked.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,7 +55,7 @@ pub(crate) fn gives_one_row(plan: &LogicalPlan) -> bool {
 /// # Errors
 /// Those of walking.
 pub(super) fn is_plain(plan: &LogicalPlan, outer: &DFSchema, kind: Kind) -> Result<bool> {
-    Plain::new(outer, kind, false).is(plan, true)
+    Ok(keeps_names_apart(plan)? && Plain::new(outer, kind, false).is(plan, true)?)
 }
 
 /// Whether DataFusion makes a right join of it, or none: it loses columns below names at times.
@@ -63,7 +63,55 @@ pub(super) fn is_plain(plan: &LogicalPlan, outer: &DFSchema, kind: Kind) -> Resu
 /// # Errors
 /// Those of walking.
 pub(super) fn is_right(plan: &LogicalPlan, outer: &DFSchema, kind: Kind) -> Result<bool> {
-    Plain::new(outer, kind, true).is(plan, true)
+    Ok(keeps_names_apart(plan)? && Plain::new(outer, kind, true).is(plan, true)?)
+}
+
+/// Whether the columns that conditions compare with those of the query around it, and those that the subquery
+/// gives, have names of their own: DataFusion gives them all one qualifier, and takes one for the other.
+fn keeps_names_apart(plan: &LogicalPlan) -> Result<bool> {
+    // Each with whether it is that column, or something that is called like it.
+    let mut known: Vec<(Column, bool)> = match plan {
+        LogicalPlan::Projection(projection) => {
+            let columns = projection.schema.columns().into_iter();
+            let columns = columns.zip(&projection.expr);
+            let known = columns.map(|(column, expr)| match cast_column(expr) {
+                // A cast is called like what it casts.
+                Some(cast) => (cast.clone(), false),
+                None => (column, matches!(expr, Expr::Column(_))),
+            });
+            known.collect()
+        }
+        plan => { plan.schema().columns().into_iter() }
+            .map(|column| (column, true))
+            .collect(),
+    };
+    let mut are_apart = true;
+    plan.apply(|node| {
+        let LogicalPlan::Filter(filter) = node else {
+            return Ok(TreeNodeRecursion::Continue);
+        };
+        let conditions = split_conjunction(&filter.predicate).into_iter();
+        for condition in conditions.filter(|condition| condition.contains_outer()) {
+            for column in condition.column_refs() {
+                let mut twins = known.iter().filter(|(one, _)| one.name == column.name);
+                are_apart &= twins.all(|(one, is_it)| *is_it && one.relation == column.relation);
+                known.push((column.clone(), true));
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(are_apart)
+}
+
+/// The column that is cast.
+fn cast_column(expr: &Expr) -> Option<&Column> {
+    let (Expr::Cast(Cast { expr, .. }) | Expr::TryCast(TryCast { expr, .. })) = expr else {
+        return None;
+    };
+    match expr.as_ref() {
+        Expr::Column(column) => Some(column),
+        inner => cast_column(inner),
+    }
 }
 
 struct Plain<'a> {
@@ -95,12 +143,20 @@ impl<'a> Plain<'a> {
             Ok(!outer_columns(side, self.outer)?.is_empty())
         };
         Ok(match plan {
-            // A condition on groups can't be taken out; that of a value comes back behind the join.
+            // A condition on groups can't be taken out, and that of a value is lost.
             LogicalPlan::Filter(filter) if matches!(*filter.input, LogicalPlan::Aggregate(_)) => {
-                self.kind != Kind::Rows && uses_none()? && self.is(&filter.input, is_top)?
+                !matches!(self.kind, Kind::Rows | Kind::Value)
+                    && uses_none()?
+                    && self.is(&filter.input, is_top)?
             }
             LogicalPlan::Filter(filter) => {
-                (self.kind != Kind::Value || !is_top) && self.is(&filter.input, false)?
+                // What is taken out of it takes its subqueries along, of which no joins are made any more.
+                let mut conditions = split_conjunction(&filter.predicate).into_iter();
+                let takes_any =
+                    conditions.any(|one| one.contains_outer() && has_subquery(one).unwrap_or(true));
+                !takes_any
+                    && (self.kind != Kind::Value || !is_top)
+                    && self.is(&filter.input, false)?
             }
             LogicalPlan::SubqueryAlias(alias) if self.takes_names => {
                 self.is(&alias.input, is_top)?

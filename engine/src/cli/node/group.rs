@@ -12,6 +12,7 @@ use flashmesh_storage::store::NodeId;
 use super::super::arguments::EngineArguments;
 use super::status::NodeState;
 use super::{COPIES_FILE, Running};
+use crate::server::Server;
 use crate::{Error, Result};
 
 /// What a node has of the catalog, in its folder.
@@ -25,8 +26,8 @@ impl Running {
         database: &EngineArguments,
         keepers: Vec<NodeId>,
     ) -> Result<()> {
-        // Any of them may become the head.
-        self.server_options(true)?;
+        // Any of them may become the head, and who ends as it is elected takes a vote along.
+        Server::check_files(&self.server_options(true)?)?;
         let folder = &self.node.folder;
         let parts = GroupParts {
             node: self.node.number(),

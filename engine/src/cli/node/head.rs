@@ -63,7 +63,7 @@ impl Running {
         database: &EngineArguments,
         office: Option<Arc<Office>>,
     ) -> Result<()> {
-        let options = self.server_options(true)?;
+        let mut options = self.server_options(true)?;
         // Other nodes are waited for: what is wrong here is said before.
         drop(listen(options.listen).await?);
         // From now on they wait.
@@ -78,7 +78,13 @@ impl Running {
         let (file, rack) = (self.file.clone(), Arc::clone(&self.rack));
         let (weak, drained) = (Arc::downgrade(&engine), Arc::clone(&self.reporter.drained));
         let draining = tokio::spawn(draining::follow(file, rack, weak, drained));
+        // The head before this one may hang, and hold the page's port on the same machine.
+        let page = options.http.take();
         let server = Server::bind(engine, options).await?;
+        let server = match page {
+            Some(address) => server.with_page(address).await?,
+            None => server,
+        };
         if !server.asks_for_logins() {
             tracing::warn!("there are no users: everybody who can connect may do everything");
         }

@@ -7,6 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, UInt32Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
 use prost::Message;
+use roaring::RoaringBitmap;
 
 use super::{KeyType, NO_VERTEX, Record, VERSION};
 use crate::index::PartData;
@@ -37,7 +38,8 @@ pub struct AdjacencyBuilder {
     batches: Vec<Batch>,
     segments: Vec<u32>,
     edges: u64,
-    bad_weight: Option<u64>,
+    /// Packed as [`Lists::rows`](super::Lists::rows) are.
+    bad_weights: RoaringBitmap,
 }
 
 /// The edges of one segment.
@@ -133,7 +135,7 @@ impl AdjacencyBuilder {
             batches: Vec::new(),
             segments: Vec::new(),
             edges: 0,
-            bad_weight: None,
+            bad_weights: RoaringBitmap::new(),
         })
     }
 
@@ -187,10 +189,10 @@ impl AdjacencyBuilder {
                     }
                 };
                 let is_bad = |row: &&usize| weight(row).is_nan() || weight(row) < 0.0;
-                if let Some(bad) = edges.iter().find(is_bad) {
-                    self.bad_weight
-                        .get_or_insert(u64::from(segment) << 16 | *bad as u64);
-                }
+                let place = self.segments.len() as u32;
+                let bad = edges.iter().filter(is_bad);
+                self.bad_weights
+                    .extend(bad.map(|row| place << 16 | *row as u32));
                 // Of what can't be used no trace is kept; neither is the sign of zero.
                 edges.iter().map(|row| weight(row).max(0.0) + 0.0).collect()
             }
@@ -215,15 +217,22 @@ impl AdjacencyBuilder {
     /// # Errors
     /// `Invalid` when there are more than 2^32 - 2 vertices.
     pub fn finish(self) -> Result<PartData> {
-        self.finish_at(&Pace::full())
+        let segments = self.segments.len();
+        self.finish_at(&Pace::full(), vec![0; segments])
     }
 
-    /// The same at this pace.
+    /// The same at this pace, of segments of which so many rows are deleted: they were NULL.
     ///
     /// # Errors
     /// Likewise, and `Cancelled`.
-    pub(crate) fn finish_at(mut self, pace: &Pace) -> Result<PartData> {
+    pub(crate) fn finish_at(mut self, pace: &Pace, deleted: Vec<u32>) -> Result<PartData> {
         let (numbers, keys, vertices) = self.number()?;
+        let mut bad_weights = Vec::new();
+        if !self.bad_weights.is_empty() {
+            self.bad_weights.optimize();
+            let written = self.bad_weights.serialize_into(&mut bad_weights);
+            written.expect("a Vec grows");
+        }
         let mut record = Record {
             version: VERSION,
             is_unsigned: self.keys == KeyType::UInt64,
@@ -233,7 +242,9 @@ impl AdjacencyBuilder {
             first_key: 0,
             segments: std::mem::take(&mut self.segments),
             has_weights: self.has_weights,
-            bad_weight: self.bad_weight,
+            bad_weight: None,
+            bad_weights,
+            deleted,
         };
         if let Numbers::Identity(first) = numbers {
             record.first_key = first;

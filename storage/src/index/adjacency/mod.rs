@@ -24,6 +24,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, UInt64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type, UInt64Type};
 use prost::Message;
+use roaring::RoaringBitmap;
 
 pub use build::AdjacencyBuilder;
 
@@ -33,12 +34,14 @@ use super::{IndexDefinition, IndexPart, PartData};
 use crate::store::PageReader;
 use crate::{Result, StorageError};
 
+/// Rows that an index may not cover yet when a graph is made of it.
+pub const MAX_TAIL_ROWS: u64 = 1 << 22;
 /// No vertex.
 pub const NO_VERTEX: u32 = u32::MAX;
 /// Arrays of a part.
 const ARRAYS: usize = 9;
-/// Version of the record.
-const VERSION: u32 = 1;
+/// Version of the record. Version 1 was of parts that went with the first row deleted.
+const VERSION: u32 = 2;
 
 /// The kind.
 pub(super) struct Adjacency;
@@ -79,7 +82,8 @@ impl Kind for Adjacency {
             let weights = columns.get(2).map(|weights| weights.as_ref());
             builder.add(segment.id.0, &columns[0], &columns[1], weights)
         })?;
-        builder.finish_at(source.pace)
+        let deleted = source.segments.iter().map(|s| s.rows - s.live_rows());
+        builder.finish_at(source.pace, deleted.collect())
     }
 
     fn open(&self, part: &IndexPart, reader: &mut PageReader) -> Result<Opened> {
@@ -199,9 +203,15 @@ struct Record {
     segments: Vec<u32>,
     #[prost(bool, tag = "8")]
     has_weights: bool,
-    /// A row (segment << 16 | row) with a weight that is negative, NaN or NULL.
+    /// The first row (segment << 16 | row) with a weight that is negative, NaN or NULL, in version 1.
     #[prost(uint64, optional, tag = "9")]
     bad_weight: Option<u64>,
+    /// All of them since, packed as `rows` are: a Roaring bitmap, or nothing.
+    #[prost(bytes = "vec", tag = "10")]
+    bad_weights: Vec<u8>,
+    /// Rows of each segment that were deleted when the part was built, which it does not have.
+    #[prost(uint32, repeated, tag = "11")]
+    deleted: Vec<u32>,
 }
 
 /// The neighbour lists of one direction.
@@ -221,6 +231,7 @@ pub struct Lists {
 #[derive(Debug)]
 pub struct AdjacencyPart {
     record: Record,
+    bad_weights: RoaringBitmap,
     keys: Option<PagedArray>,
     lists: [Lists; 2],
 }
@@ -232,10 +243,10 @@ impl AdjacencyPart {
     /// `Corrupt` when they do not belong together, `Invalid` for a record of a newer flashmesh.
     pub fn open(meta: &[u8], arrays: Vec<PagedArray>) -> Result<Self> {
         let corrupt = |what: String| StorageError::corrupt(format!("adjacency index: {what}"));
-        let record = Record::decode(meta).map_err(|error| corrupt(error.to_string()))?;
-        if record.version != VERSION {
+        let mut record = Record::decode(meta).map_err(|error| corrupt(error.to_string()))?;
+        if !(1..=VERSION).contains(&record.version) {
             return Err(StorageError::Invalid(format!(
-                "an adjacency index of version {}, where {VERSION} is known; make it anew or open it with a newer flashmesh",
+                "an adjacency index of version {}, where 1 to {VERSION} are known; make it anew or open it with a newer flashmesh",
                 record.version
             )));
         }
@@ -278,6 +289,21 @@ impl AdjacencyPart {
                 record.vertices, record.edges
             )));
         }
+        if record.version == 1 {
+            record.deleted = vec![0; record.segments.len()];
+        }
+        if record.deleted.len() != record.segments.len() {
+            return Err(corrupt(format!(
+                "deleted rows of {} segments in place of {}",
+                record.deleted.len(),
+                record.segments.len()
+            )));
+        }
+        let bad_weights = match &record.bad_weights[..] {
+            [] => Ok(RoaringBitmap::new()),
+            bytes => RoaringBitmap::deserialize_from(bytes),
+        };
+        let bad_weights = bad_weights.map_err(|error| corrupt(format!("bad weights: {error}")))?;
         let [keys, a, b, c, d, e, f, g, h] = arrays;
         let lists = |offsets, neighbours, rows, weights| Lists {
             offsets,
@@ -288,6 +314,7 @@ impl AdjacencyPart {
         Ok(Self {
             keys: record.has_keys.then_some(keys),
             lists: [lists(a, b, c, d), lists(e, f, g, h)],
+            bad_weights,
             record,
         })
     }
@@ -336,9 +363,28 @@ impl AdjacencyPart {
         self.record.has_weights
     }
 
-    /// A row (segment << 16 | row) whose weight is negative, NaN or NULL.
-    pub fn bad_weight(&self) -> Option<u64> {
-        self.record.bad_weight
+    /// How many rows of each of [`Self::segments`] were deleted when the part was built. It does not
+    /// have these; it has those that were deleted since.
+    pub fn deleted(&self) -> &[u32] {
+        &self.record.deleted
+    }
+
+    /// A row (segment << 16 | row) whose weight is negative, NaN or NULL, of those that are there by
+    /// `has_row`, which gets values of [`Lists::rows`].
+    ///
+    /// # Errors
+    /// Those of `has_row`; `Corrupt` when the part has no such segment.
+    pub fn bad_weight(&self, has_row: impl Fn(u32) -> Result<bool>) -> Result<Option<u64>> {
+        // Version 1 knows only one of them.
+        if self.record.bad_weight.is_some() {
+            return Ok(self.record.bad_weight);
+        }
+        for packed in &self.bad_weights {
+            if has_row(packed)? {
+                return self.row(packed).map(Some);
+            }
+        }
+        Ok(None)
     }
 
     /// The row of the edge table (segment << 16 | row) that a value of [`Lists::rows`] stands for.

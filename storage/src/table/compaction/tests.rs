@@ -1,10 +1,15 @@
-use arrow::array::{ArrayRef, AsArray, Int64Array, UInt64Array};
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+use arrow::array::{ArrayRef, AsArray, BinaryArray, Int64Array, UInt64Array};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use roaring::RoaringBitmap;
 
 use super::*;
+use crate::flash::PAGE_SIZE_BYTES;
+use crate::memory::MemoryBudget;
 use crate::segment::row_id;
 use crate::table::tests::seed;
 use crate::table::{
@@ -27,7 +32,7 @@ fn segments(of: &[(u32, u32)]) -> Vec<Arc<Segment>> {
 /// What compaction makes of segments: the rows that it wrote, and how many segments are left.
 fn compact(segments: &mut Vec<Arc<Segment>>, next: &mut u32, how: Thoroughness) -> u64 {
     let mut written = 0;
-    while let Some(run) = next_run_of(segments, how) {
+    while let Some(run) = next_run_of(segments, how, &HashSet::new()) {
         let mut rows: u64 = segments[run.clone()]
             .iter()
             .map(|s| u64::from(s.live_rows()))
@@ -51,8 +56,8 @@ fn compact(segments: &mut Vec<Arc<Segment>>, next: &mut u32, how: Thoroughness) 
 #[test]
 fn what_is_due_is_small_or_has_lost_rows() {
     const FULL: u32 = SEGMENT_ROWS as u32;
-    let due = |of: &[(u32, u32)]| next_run_of(&segments(of), Thoroughness::Due);
-    let all = |of: &[(u32, u32)]| next_run_of(&segments(of), Thoroughness::All);
+    let due = |of: &[(u32, u32)]| next_run_of(&segments(of), Thoroughness::Due, &HashSet::new());
+    let all = |of: &[(u32, u32)]| next_run_of(&segments(of), Thoroughness::All, &HashSet::new());
     assert_eq!(due(&[(FULL, 0); 40]), None);
     assert_eq!(all(&[(FULL, 0); 40]), None);
     assert_eq!(due(&[(1, 0); 15]), None);
@@ -232,6 +237,146 @@ fn values(database: &Database, version: &TableSnapshot) -> Vec<i64> {
         rows.column(0).as_primitive::<Int64Type>().values().to_vec()
     });
     of_segment.collect::<Vec<_>>().concat()
+}
+
+/// A table of one-row segments, whose pages are on the card, with texts of so many bytes.
+fn one_row_segments(
+    options: DatabaseOptions,
+    rows: i64,
+    bytes: usize,
+) -> (tempfile::TempDir, Arc<Database>) {
+    let folder = tempfile::tempdir().unwrap();
+    let upkeep = UpkeepOptions {
+        in_background: false,
+        ..UpkeepOptions::default()
+    };
+    let database = Database::open(folder.path(), DatabaseOptions { upkeep, ..options }).unwrap();
+    let schema = Schema::new(vec![
+        Field::new("n", DataType::Int64, false),
+        Field::new("text", DataType::Binary, false),
+    ]);
+    database.create_table("public", "t", &schema).unwrap();
+    append_rows(&database, 0..rows, bytes);
+    database.empty_log().unwrap();
+    (folder, database)
+}
+
+/// Commits of one row each.
+fn append_rows(database: &Arc<Database>, rows: Range<i64>, bytes: usize) {
+    for row in rows {
+        let target = LoadTarget::Append {
+            schema: "public".into(),
+            table: "t".into(),
+        };
+        let load = database.begin_load(target).unwrap();
+        let mut text = vec![0; bytes];
+        // Nothing makes it shorter.
+        StdRng::seed_from_u64(row as u64).fill(&mut text[..]);
+        let texts: ArrayRef = Arc::new(BinaryArray::from(vec![&text[..]]));
+        append(&load, vec![Arc::new(Int64Array::from(vec![row])), texts]);
+        load.commit().unwrap();
+    }
+}
+
+fn segments_of(database: &Database) -> Vec<Arc<Segment>> {
+    database.snapshot("public", "t").unwrap().segments.clone()
+}
+
+/// Takes the steps that are due; the errors among them.
+fn compact_due(database: &Database) -> Vec<StorageError> {
+    let name = ObjectName::new("public", "t");
+    let mut errors = Vec::new();
+    loop {
+        match database.compact_step(&name, &Pace::full(), Thoroughness::Due) {
+            Ok(true) => {}
+            Ok(false) => return errors,
+            Err(error) => errors.push(error),
+        }
+        assert!(errors.len() < 100, "the same step again and again");
+    }
+}
+
+/// Turns a bit of a page of the column on the card.
+fn damage(folder: &tempfile::TempDir, database: &Database, segment: &Segment, column: usize) {
+    let page = segment.chunks[column].run.first.page.0;
+    let card = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(folder.path().join("card0.flash"))
+        .unwrap();
+    let (at, mut byte) = (page * PAGE_SIZE_BYTES as u64 + 77, [0]);
+    card.read_exact_at(&mut byte, at).unwrap();
+    card.write_all_at(&[byte[0] ^ 4], at).unwrap();
+    database.store().cache().clear();
+}
+
+#[test]
+fn a_segment_that_can_not_be_read_keeps_no_others_from_being_merged() {
+    let (folder, database) = one_row_segments(DatabaseOptions::default(), 56, 10);
+    let bad = Arc::clone(&segments_of(&database)[2]);
+    damage(&folder, &database, &bad, 0);
+    let errors = compact_due(&database);
+    assert!(
+        matches!(errors[..], [StorageError::Corrupt { .. }]),
+        "{errors:?}"
+    );
+    let left = segments_of(&database);
+    assert_eq!(left.len(), 4, "two before it, it, and one after it");
+    assert_eq!((left[2].id, left[3].rows), (bad.id, 53));
+    // It is left alone, and what comes later is merged.
+    append_rows(&database, 56..96, 10);
+    database.empty_log().unwrap();
+    assert!(compact_due(&database).is_empty());
+    assert!(segments_of(&database).len() < 16);
+    // Whoever asks for it hears of it, when all else is done.
+    let error = database.compact("public", "t").unwrap_err();
+    assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
+    let rows: Vec<u32> = segments_of(&database).iter().map(|s| s.rows).collect();
+    assert_eq!(rows, [2, 1, 93]);
+}
+
+/// A budget of so many bytes.
+#[derive(Debug)]
+struct Limited(usize);
+
+impl MemoryBudget for Limited {
+    fn grow(&self, bytes: usize) -> Result<()> {
+        match bytes <= self.0 {
+            true => Ok(()),
+            false => Err(StorageError::Invalid(format!("{bytes} bytes"))),
+        }
+    }
+
+    fn shrink(&self, _: usize) {}
+}
+
+#[test]
+fn rows_that_memory_does_not_suffice_for_keep_no_others_from_being_merged() {
+    let options = DatabaseOptions {
+        memory: Arc::new(Limited(16 << 20)),
+        ..DatabaseOptions::default()
+    };
+    let (_folder, database) = one_row_segments(options, 20, 1 << 20);
+    let errors = compact_due(&database);
+    assert!(
+        matches!(errors[..], [StorageError::Invalid(_)]),
+        "{errors:?}"
+    );
+    assert_eq!(segments_of(&database).len(), 20);
+    append_rows(&database, 20..60, 10);
+    assert!(compact_due(&database).is_empty());
+    assert!(segments_of(&database).len() < 20 + 16);
+}
+
+#[test]
+fn a_run_ends_where_its_bytes_are_enough() {
+    // Of no segment more than a part of what may wait.
+    let (_folder, database) = one_row_segments(DatabaseOptions::default(), 1, 1 << 20);
+    let bytes = bytes_of(&segments_of(&database)[0]);
+    assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
+    let many = vec![Arc::clone(&segments_of(&database)[0]); 3 * STEP_BYTES / bytes];
+    let run = next_run_of(&many, Thoroughness::Due, &HashSet::new()).unwrap();
+    assert_eq!(run, 0..STEP_BYTES / bytes);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Indexes that lag: answers are those of a look at every row, whatever is covered.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,11 +23,15 @@ use super::faults::devices::{Fault, Rig};
 use super::{faults, layout, seed};
 use crate::accelerator::ScanMetrics;
 use crate::access::{AccessPath, NearSearch};
-use crate::graph::{Direction, Graph, Job, MAX_TAIL_ROWS};
+use crate::flash::PAGE_SIZE_BYTES;
+use crate::graph::{Direction, Graph, Job};
+use crate::index::adjacency::MAX_TAIL_ROWS;
 use crate::index::{Index, IndexDefinition, IndexKind};
 use crate::node::{Command, RuntimeFilters, SegmentQueue, StorageNode};
 use crate::segment::{Segment, SegmentId, row_id};
-use crate::table::{Database, DatabaseOptions, LoadTarget, TableSnapshot, UpkeepOptions};
+use crate::table::{
+    Database, DatabaseOptions, LoadTarget, TableLayout, TableSnapshot, UpkeepOptions,
+};
 use crate::{Result, StorageError};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -720,6 +726,60 @@ fn what_fails_is_kept_until_it_succeeds_and_no_statement_fails_of_it() {
     database.settle_indexes().unwrap();
     assert_eq!(database.index_failure(id, "by_key"), None);
     load(&database, super::append(), &rows[40..]).unwrap();
+    check(&database, &rows, &mut rng);
+}
+
+#[test]
+fn a_segment_that_can_not_be_read_keeps_no_others_from_being_covered() {
+    let mut rng = StdRng::seed_from_u64(8);
+    let dir = TempDir::new().unwrap();
+    let options = DatabaseOptions {
+        upkeep: small(),
+        ..DatabaseOptions::default()
+    };
+    let database = Database::open(dir.path(), options).unwrap();
+    let mut target = create(&["by_key", "by_edge"]);
+    if let LoadTarget::Create { layout, .. } = &mut target {
+        *layout = TableLayout::Column;
+    }
+    load(&database, target, &[]).unwrap();
+    let rows: Vec<Row> = (0..60).map(|id| random_row(&mut rng, id)).collect();
+    for row in &rows {
+        load(&database, super::append(), std::slice::from_ref(row)).unwrap();
+    }
+    database.empty_log().unwrap();
+    // Both read the column.
+    let bad = Arc::clone(&table(&database).segments[2]);
+    let file = dir.path().join("card0.flash");
+    let card = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(file)
+        .unwrap();
+    let page = bad.chunks[KEY].run.first.page.0;
+    let (at, mut byte) = (page * PAGE_SIZE_BYTES as u64 + 77, [0]);
+    card.read_exact_at(&mut byte, at).unwrap();
+    card.write_all_at(&[byte[0] ^ 4], at).unwrap();
+    database.store().cache().clear();
+    let error = database.settle_indexes().unwrap_err();
+    assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
+    let present = table(&database);
+    for index in &present.indexes {
+        let tail: Vec<SegmentId> = index.tail.iter().map(|segment| segment.id).collect();
+        assert_eq!(tail, [bad.id]);
+        let failure = database.index_failure(present.id, &index.definition.name);
+        assert!(failure.is_some_and(|failure| failure.contains("corrupt")));
+    }
+    // It is tried again by whoever asks for it.
+    card.write_all_at(&byte, at).unwrap();
+    database.settle_indexes().unwrap();
+    assert!(
+        table(&database)
+            .indexes
+            .iter()
+            .all(|index| index.tail.is_empty())
+    );
+    assert_eq!(database.index_failure(present.id, "by_key"), None);
     check(&database, &rows, &mut rng);
 }
 

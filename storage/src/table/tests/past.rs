@@ -9,8 +9,9 @@ use redb::ReadableTable as _;
 use super::*;
 use crate::index::{IndexDefinition, IndexKind};
 use crate::segment::row_id;
-use crate::table::edit::ObjectName;
+use crate::table::edit::{ObjectName, TableEdit};
 use crate::table::history::now_us;
+use crate::table::indexing::put_next;
 use crate::table::{AsOf, Isolation, Workspace};
 
 /// A table that keeps its past.
@@ -118,6 +119,27 @@ fn check_all(database: &Arc<Database>, then: &BTreeMap<u64, Vec<i64>>) {
     assert_eq!(report.problems, Vec::<String>::new());
     let usage = database.store().usage();
     assert_eq!((report.pages, 0), (usage.live_pages, usage.memory_pages));
+}
+
+#[test]
+fn a_time_has_one_answer_while_commits_are_on_their_way() {
+    let dir = TempDir::new().unwrap();
+    let database = Database::open(dir.path(), options()).unwrap();
+    let hour = Duration::from_secs(3600);
+    load(&database, create_kept("t", hour), &rows(0, 30)).unwrap();
+    let present = database.table_state("public", "t").unwrap();
+    let mut edit = TableEdit::default();
+    let name = ObjectName::new("public", "t");
+    put_next(&mut edit, &name, &present, (*present.record).clone());
+    let decided = database.decide(edit).unwrap().unwrap();
+    let time = AsOf::Time(now_us() as i64);
+    let session = workspace(&database);
+    let versions = [(); 2].map(|()| {
+        let table = session.as_of("public", "t", time).unwrap();
+        database.wait(decided).unwrap();
+        table.version
+    });
+    assert_eq!(versions, [present.snapshot.version + 1; 2]);
 }
 
 #[test]

@@ -30,9 +30,12 @@ pub enum Fault {
     Full,
     /// From that I/O on nothing works, and what was not synced is there in part.
     PowerCut,
+    /// Whoever makes that I/O panics.
+    Panic,
 }
 
 impl Fault {
+    /// Those that devices have.
     pub const ALL: [Self; 3] = [Self::Error, Self::Full, Self::PowerCut];
 }
 
@@ -101,6 +104,7 @@ impl Faults {
         if is_due && fault == Fault::PowerCut {
             state.has_power = false;
         }
+        assert!(!is_due || fault != Fault::Panic, "it was told to panic");
         is_due.then_some(fault)
     }
 
@@ -400,7 +404,7 @@ impl FaultyFile {
             None => Ok(()),
             Some(Fault::Full) if !takes_room => Ok(()),
             Some(Fault::Full) => Err(full()),
-            Some(Fault::Error | Fault::PowerCut) => Err(failed()),
+            Some(_) => Err(failed()),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 pub(super) mod devices;
 mod groups;
+mod panics;
 pub(super) mod workloads;
 
 use std::fmt::Write;
