@@ -1,24 +1,40 @@
 //! `SELECT upper(c), upper(c)`: several columns of one name, which DataFusion refuses. They get
-//! names of their own while the query is planned, and the result has those that were asked for.
+//! names of their own while the query is planned, and so do casts, which are called as what is cast; the result
+//! has those that were asked for.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, TableReference};
+use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast::{
-    self, Ident, Select, SelectItem, SetExpr, Statement, TableFactor, VisitMut as _, Visitor,
-    VisitorMut,
+    self, CastKind, Ident, Select, SelectItem, SetExpr, Statement, TableFactor, Value,
+    VisitMut as _, Visitor, VisitorMut,
 };
+use flashmesh_planner::named_casts::{self, has_marks, plain_name, without_marks};
 
+use crate::clauses;
 use crate::error::Result;
 use crate::reused_aliases::{missing, write_out};
 
 /// How many aliases of a statement are written out where it uses them.
 const MOST_ALIASES: usize = 64;
+
+/// What DataFusion says of columns of one name: in a SELECT list, of aggregates, in the sides of EXCEPT and
+/// INTERSECT; and of a cast that has the name of another column.
+const REFUSALS: [&str; 5] = [
+    "unique expression names",
+    "which would be ambiguous",
+    "Ambiguous reference to unqualified field",
+    "contains duplicate unqualified field name",
+    "must appear in select list",
+];
 
 /// Plans a statement.
 pub(crate) async fn plan(state: &SessionState, statement: ParsedStatement) -> Result<LogicalPlan> {
@@ -33,22 +49,32 @@ pub(crate) async fn plan(state: &SessionState, statement: ParsedStatement) -> Re
             _ => break,
         }
     }
-    match planned {
-        Err(error)
-            if ["unique expression names", "which would be ambiguous"]
-                .iter()
-                .any(|why| error.message().contains(why)) =>
-        {
-            match with_own_names(again) {
-                Some((statement, wanted)) => {
-                    let plan = state.statement_to_plan(statement).await?;
-                    with_wanted_names(plan, wanted)
-                }
-                None => Err(error.into()),
-            }
-        }
-        planned => Ok(planned?),
+    let has_twins = match &planned {
+        Ok(plan) => groups_by_twins(plan)?,
+        Err(error) => REFUSALS.iter().any(|why| error.message().contains(why)),
+    };
+    let Some((statement, wanted)) = has_twins.then(|| with_own_names(again)).flatten() else {
+        return Ok(planned?);
+    };
+    match state.statement_to_plan(statement).await {
+        Ok(plan) => Ok(finished(without_marks(plan)?, &wanted)?),
+        Err(error) if planned.is_err() && !has_marks(&error.message()) => Err(error.into()),
+        // Not in names that nobody has written.
+        Err(_) => Ok(planned?),
     }
+}
+
+/// Whether a plan groups by two keys of one name, a column and a cast of it, over which its optimizer fails.
+fn groups_by_twins(plan: &LogicalPlan) -> Planned<bool> {
+    plan.exists(|node| {
+        let LogicalPlan::Aggregate(aggregate) = node else {
+            return Ok(false);
+        };
+        let keys = aggregate.group_expr.iter();
+        let mut names = HashSet::new();
+        let mut names_of_keys = keys.map(|key| key.schema_name().to_string());
+        Ok(names_of_keys.any(|name| !names.insert(name)))
+    })
 }
 
 /// The names that columns of the result are to have, by those that they have.
@@ -68,21 +94,43 @@ fn with_own_names(statement: ParsedStatement) -> Option<(ParsedStatement, Wanted
             (*explain.statement, _) = with_own_names(*explain.statement)?;
             Some((ParsedStatement::Explain(explain), Wanted::new()))
         }
-        ParsedStatement::Statement(mut statement) => {
+        ParsedStatement::Statement(statement) if is_kept(&statement) => None,
+        mut statement => {
             let mut wanted = Wanted::new();
-            match statement.as_mut() {
-                Statement::Query(query) => {
-                    if let Some(select) = first_select(&mut query.body) {
-                        wanted = rename(select);
-                    }
+            if let ParsedStatement::Statement(inner) = &mut statement {
+                if let Statement::Query(query) = inner.as_mut()
+                    && let Some(select) = first_select(&mut query.body)
+                {
+                    wanted = rename(select);
                 }
-                Statement::Insert(_) | Statement::Explain { .. } => {}
-                _ => return None,
+                // Elsewhere the names are those of columns that are made.
+                if let Statement::Query(_) | Statement::Insert(_) | Statement::Explain { .. } =
+                    inner.as_ref()
+                {
+                    let _ = inner.visit(&mut Rename);
+                }
             }
-            let _ = statement.visit(&mut Rename);
-            Some((ParsedStatement::Statement(statement), wanted))
+            let ControlFlow::Continue(()) = clauses::visit(&mut statement, &mut NameCasts);
+            Some((statement, wanted))
         }
-        _ => None,
+    }
+}
+
+type Planned<T = LogicalPlan> = std::result::Result<T, DataFusionError>;
+
+/// Whether the text of a statement is kept.
+fn is_kept(statement: &Statement) -> bool {
+    matches!(statement, Statement::CreateView(_))
+}
+
+/// The plan with the names that were asked for, of the result or of what is made of its input.
+fn finished(plan: LogicalPlan, wanted: &Wanted) -> Planned {
+    match plan {
+        LogicalPlan::Ddl(_) | LogicalPlan::Copy(_) => {
+            let renamed = |input| with_wanted_names(input, wanted).map(Transformed::yes);
+            plan.map_children(renamed).map(|plan| plan.data)
+        }
+        query => with_wanted_names(query, wanted),
     }
 }
 
@@ -93,6 +141,27 @@ impl VisitorMut for Rename {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         rename(select);
+        ControlFlow::Continue(())
+    }
+}
+
+/// Puts the function around casts by whose name they are told apart ([`flashmesh_planner::named_casts`]).
+struct NameCasts;
+
+impl VisitorMut for NameCasts {
+    type Break = Infallible;
+
+    fn post_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<Infallible> {
+        if let ast::Expr::Cast {
+            kind, data_type, ..
+        } = expr
+        {
+            let is_try = matches!(kind, CastKind::TryCast | CastKind::SafeCast);
+            let apart = format!("{}{data_type}", if is_try { "TRY " } else { "" });
+            let cast = std::mem::replace(expr, ast::Expr::value(Value::Null));
+            let apart = ast::Expr::value(Value::SingleQuotedString(apart));
+            *expr = clauses::call(Ident::with_quote('"', named_casts::NAME), vec![cast, apart]);
+        }
         ControlFlow::Continue(())
     }
 }
@@ -315,15 +384,15 @@ fn free(name: &str, taken: &mut HashSet<String>) -> Ident {
 
 /// The result with the names that were asked for, each that is there twice in a relation of its
 /// own: names without one would have to differ.
-fn with_wanted_names(plan: LogicalPlan, wanted: Wanted) -> Result<LogicalPlan> {
-    if wanted.is_empty() {
+fn with_wanted_names(plan: LogicalPlan, wanted: &Wanted) -> Planned {
+    let columns = plan.schema().columns();
+    if wanted.is_empty() && !columns.iter().any(|column| has_marks(&column.name)) {
         return Ok(plan);
     }
-    let columns = plan.schema().columns();
     let name_of = |column: &Column| match wanted.get(column.name()) {
         Some(Name::Known(name)) => name.clone(),
-        Some(Name::Of(position)) => columns[*position].name.clone(),
-        None => column.name.clone(),
+        Some(Name::Of(position)) => plain_name(&columns[*position].name),
+        None => plain_name(&column.name),
     };
     let names: Vec<_> = columns.iter().map(name_of).collect();
     let named = columns.iter().zip(&names).map(|(column, name)| {
@@ -334,5 +403,5 @@ fn with_wanted_names(plan: LogicalPlan, wanted: Wanted) -> Result<LogicalPlan> {
         }
     });
     let named: Vec<_> = named.collect();
-    Ok(LogicalPlanBuilder::from(plan).project(named)?.build()?)
+    LogicalPlanBuilder::from(plan).project(named)?.build()
 }

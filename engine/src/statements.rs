@@ -313,9 +313,11 @@ impl Session {
             LogicalPlan::Dml(dml) => self.execute_dml(dml, None).await,
             LogicalPlan::Copy(mut copy) => {
                 let draft = Draft::of(&mut copy);
-                let written = self.run_now(LogicalPlan::Copy(copy)).await?;
-                draft.map_or(Ok(()), Draft::take_place)?;
-                Ok(written)
+                let written = self.run_now(LogicalPlan::Copy(copy)).await;
+                match draft {
+                    Some(draft) => draft.end(written),
+                    None => written,
+                }
             }
             LogicalPlan::Statement(Statement::SetVariable(_) | Statement::ResetVariable(_)) => {
                 self.execute_set(plan).await

@@ -108,6 +108,10 @@ impl TypePlanner for SqlTypes {
                 match name.to_string().to_lowercase().as_str() {
                     "uinteger" => DataType::UInt32,
                     "int1" => DataType::Int8,
+                    "timestamp_s" => DataType::Timestamp(TimeUnit::Second, None),
+                    "timestamp_ms" => DataType::Timestamp(TimeUnit::Millisecond, None),
+                    "timestamp_us" => DataType::Timestamp(TimeUnit::Microsecond, None),
+                    "timestamp_ns" => DataType::Timestamp(TimeUnit::Nanosecond, None),
                     _ => return Ok(None),
                 }
             }

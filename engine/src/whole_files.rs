@@ -47,11 +47,26 @@ impl Draft {
         })
     }
 
-    /// The draft is the file.
+    /// What COPY gave; the draft is the file, unless that is an error.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub fn take_place(mut self) -> Result<()> {
+    /// That of COPY, which names the file; [`Error::Io`].
+    pub fn end<T>(self, written: Result<T>) -> Result<T> {
+        match written {
+            Ok(written) => self.take_place().map(|()| written),
+            Err(error) => Err(self.named(error)),
+        }
+    }
+
+    fn named(&self, error: Error) -> Error {
+        let [draft, file] = [&self.draft, &self.file].map(|path| path.to_string_lossy());
+        match error.to_string() {
+            text if text.contains(&*draft) => Error::usage(text.replace(&*draft, &file)),
+            _ => error,
+        }
+    }
+
+    fn take_place(mut self) -> Result<()> {
         // Of no rows there may be no file.
         if self.draft.exists() {
             let renamed = std::fs::rename(&self.draft, &self.file);

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 def to_pandas(table: pa.Table) -> pandas.DataFrame:
     """A table as pandas has it. pyarrow takes views of texts and bytes there, but for those within lists."""
-    types = [field.type if not pa.types.is_nested(field.type) else _without_views(field.type) for field in table.schema]
-    fields = [field.with_type(plain) for field, plain in zip(table.schema, types, strict=True)]
+    nested = pa.types.is_nested
+    fields = [field.with_type(_without_views(field.type)) if nested(field.type) else field for field in table.schema]
     schema = pa.schema(fields, table.schema.metadata)
     return (table if schema == table.schema else table.cast(schema)).to_pandas()
 

@@ -494,12 +494,21 @@ class Text(Served):
         return self.remote._client.run(" ".join([*filter(None, words), self.text]))
 
 
+def _check_words(frame: Upstream) -> None:
+    """Refuses what Substrait has no words for, and DataFusion leaves out without one."""
+    for line in frame.logical_plan().display_indent().splitlines():
+        windows = line.lstrip().startswith("WindowAggr")
+        if "IGNORE NULLS" in line or windows and ("FILTER (WHERE" in line or "(DISTINCT " in line):
+            raise Error("FILTER and DISTINCT of a window function, and IGNORE NULLS, can't be said in Substrait; use SQL")
+
+
 class Plan(Served):
     """A DataFrame over tables of the server."""
 
     def __init__(self, remote: Remote, frame: Upstream, session: SessionContext) -> None:
         self.frame = frame
         self.session = session
+        _check_words(frame)
         try:
             plan = Producer.to_substrait_plan(frame.logical_plan(), session)
         except Exception:

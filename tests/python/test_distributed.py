@@ -29,6 +29,15 @@ OWN_FUNCTIONS = [
     "sum(date_diff('month', DATE '2020-01-01' + to_days(x), DATE '2021-05-05' + to_days(x % 100)))",
     "max(regexp_extract(x::VARCHAR || 'z', '[0-9]z')), min(even(x * 1.5 + kind))",
 ]
+# Functions of windows over `reading`, and whether they can be sent to nodes as they are.
+WINDOWS = {
+    "sum(x) OVER (PARTITION BY sensor ORDER BY id)": True,
+    "lag(x) OVER (PARTITION BY sensor ORDER BY id), count(*) OVER (PARTITION BY sensor)": True,
+    "lag(x) OVER (PARTITION BY sensor ORDER BY id), lag(x) OVER (PARTITION BY sensor ORDER BY id DESC)": False,
+    "lag(x) IGNORE NULLS OVER (PARTITION BY sensor ORDER BY id)": False,
+    "sum(x) FILTER (WHERE id % 2 = 0) OVER (PARTITION BY sensor)": False,
+    "count(*) FILTER (WHERE x > 5) OVER (PARTITION BY sensor ORDER BY id ROWS 3 PRECEDING)": False,
+}
 ALWAYS = "SET flashmesh.distributed = 'always'"
 
 
@@ -61,6 +70,36 @@ def test_random_queries_agree_with_duckdb_where_nodes_take_part(racks) -> None:
     log = rack.log("n00")
     assert "done on the head alone" not in log, log
     assert "not cut into parts" not in log, log
+
+
+def test_windows_are_computed_by_nodes_where_these_get_all_of_them(racks) -> None:
+    readings = TABLES[0].replace("value * 7919 % 10007", "nullif(value * 7919 % 10007, 5)")
+    rack = racks(3).stocked([readings])
+    with rack.cursor("n01") as cursor:
+        for windows, is_sent in WINDOWS.items():
+            query = f"SELECT id, {windows} FROM reading ORDER BY id LIMIT 3000"
+            answers = []
+            for distributed in ("always", "never"):
+                cursor.execute(f"SET flashmesh.distributed = '{distributed}'")
+                assert is_distributed(cursor, query) == (is_sent and distributed == "always"), query
+                cursor.execute(query)
+                answers.append(cursor.fetchall())
+            assert answers[0] == answers[1], query
+
+
+def test_columns_of_any_type_come_from_other_nodes(racks) -> None:
+    columns = "CASE WHEN value % 3 <> 0 THEN arrow_cast([value, 2], 'LargeList(Int64)') END AS v, "
+    columns += "MAP {'a': value} AS m, value::DECIMAL(50, 2) AS d"
+    rack = racks(3).stocked([
+        f"CREATE TABLE typed WITH (distribute_by = 'id', buckets = 8) AS SELECT value AS id, {columns} FROM range(0, 50)"
+    ])
+    expected = [(i, [i, 2] if i % 3 else None, i, f"{i}.00") for i in range(50)]
+    with rack.cursor("n01") as cursor:
+        for distributed in ("always", "never"):
+            cursor.execute(f"SET flashmesh.distributed = '{distributed}'")
+            cursor.execute("SELECT id, v, map_extract(m, 'a')[1], d::TEXT FROM typed ORDER BY id")
+            found = [(row, v if v is None else list(v), *others) for row, v, *others in cursor.fetchall()]
+            assert found == expected, distributed
 
 
 def test_a_node_that_is_killed_is_not_missed_and_comes_back(racks) -> None:

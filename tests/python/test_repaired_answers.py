@@ -47,6 +47,11 @@ SETUP = [
     "INSERT INTO b VALUES (1, 'one'), (2, 'two'), (3, NULL)",
     "CREATE TABLE y (id INT, b INT, k BIGINT)",
     "INSERT INTO y VALUES (1, 1, 3), (2, 1, 2), (3, 3, NULL), (4, NULL, 1)",
+    "CREATE TABLE low (v DECIMAL(10, 2))",
+    "INSERT INTO low VALUES (1.25), (1.00), (5.25)",
+    "CREATE TABLE mixed (id INT, kind VARCHAR, v VARCHAR, n INT)",
+    "INSERT INTO mixed VALUES (1, 'n', '5', 2), (2, 't', 'x', 0), (3, 'n', '7', 0), (4, NULL, '1', 1), (5, 't', '', NULL)",
+    "CREATE TABLE many AS SELECT v AS id, CASE WHEN v % 3 = 0 THEN 'x' || v ELSE (v % 1000)::VARCHAR END AS s FROM range(200000) AS g(v)",
     "CREATE TABLE few (v DECIMAL(38, 10))",
     "INSERT INTO few VALUES ('1234567890123456789012345678.5'), (2.25), (NULL)",
 ]
@@ -63,6 +68,117 @@ QUERIES = {
         "SELECT l, id, count(*) FROM (SELECT 'x' AS l, id FROM u) q WHERE l = 'y' GROUP BY ROLLUP (l, id)",
         "SELECT * FROM (SELECT 'x' AS l, id, count(*) FROM u GROUP BY ROLLUP (id)) q WHERE l = 'y'",
         "SELECT u.id, n FROM u LEFT JOIN (SELECT count(*) AS n FROM u) q ON (SELECT max(id) FROM u) > 99 ORDER BY 1",
+    ],
+    "conditions that keep others from failing": [
+        "SELECT id FROM mixed WHERE kind = 'n' AND v::INT > 4 ORDER BY id",
+        "SELECT id FROM mixed WHERE v::INT > 4 AND kind = 'n' ORDER BY id",
+        "SELECT id FROM (SELECT * FROM mixed WHERE kind = 'n') q WHERE v::INT > 4 ORDER BY id",
+        "SELECT id FROM mixed WHERE kind <> 'n' OR v::INT > 5 ORDER BY id",
+        "SELECT id FROM mixed WHERE kind = 't' OR kind IS NULL OR v::INT > 5 ORDER BY id",
+        "SELECT id, n <> 0 AND 10 / n > 3 FROM mixed ORDER BY id",
+        "SELECT id, n = 0 OR 10 / n > 7 FROM mixed ORDER BY id",
+        "SELECT id, kind = 'n' AND v = v::INT::VARCHAR FROM mixed WHERE id IN (1, 3, 4) ORDER BY id",
+        "SELECT id, (kind = 'n' OR v::INT = 2) IS NULL FROM mixed WHERE id IN (1, 3, 4) ORDER BY id",
+        "SELECT id FROM mixed WHERE NOT (n = 0 OR 10 / n > 7) ORDER BY id",
+        "SELECT id FROM mixed WHERE n <> 0 AND 10 / n > 1 AND (kind = 'n' AND v::INT > 4 OR id = 4) ORDER BY id",
+        "SELECT sum(id) FROM mixed WHERE kind = 'n' AND v::INT > 4",
+        "SELECT count(*) FROM many WHERE id % 3 <> 0 AND s::INT > 4",
+        "SELECT count(*) FROM (SELECT * FROM many WHERE id % 3 <> 0) q WHERE s::INT = 5",
+        "SELECT count(*) FROM many WHERE id % 3 = 0 OR s::INT = 5",
+    ],
+    "days of moments beside columns": [
+        "SELECT id FROM t WHERE d >= a::DATE ORDER BY id",
+        "SELECT id FROM t WHERE b::DATE <= d ORDER BY id",
+        "SELECT id FROM t WHERE a::DATE = a ORDER BY id",
+        "SELECT id FROM t WHERE d BETWEEN a::DATE AND b::DATE + 1 ORDER BY id",
+        "SELECT p.id, q.id FROM t p JOIN t q ON p.d = q.b::DATE ORDER BY 1, 2",
+    ],
+    "casts that are told apart": [
+        "SELECT sum(n::DOUBLE), sum(n), count(DISTINCT s::INT), count(DISTINCT s) FROM t",
+        "SELECT avg(n) AS a, avg(n::DOUBLE) AS b FROM t",
+        "SELECT a::DATE, a, count(*) FROM t GROUP BY a::DATE, a ORDER BY 2 NULLS LAST",
+        "SELECT count(*) FROM t GROUP BY n::BIGINT, n ORDER BY n NULLS LAST",
+        "SELECT DISTINCT s::INT FROM t ORDER BY s::INT",
+        "SELECT DISTINCT h, abs(h - 8) FROM j ORDER BY abs(h - 8), h",
+        "SELECT DISTINCT abs(h - 8) AS a, -h FROM j ORDER BY -h DESC",
+        "SELECT id, s::INT FROM t ORDER BY s DESC",
+        "SELECT s::INT FROM t GROUP BY s ORDER BY s",
+        "SELECT max(s) FROM t HAVING max(s::INT) = 30",
+        "SELECT max(s) FROM t GROUP BY id ORDER BY max(s::INT)",
+        "SELECT max(s) || max(s::INT) FROM t",
+        "SELECT lag(s) OVER (ORDER BY id), lag(s::INT) OVER (ORDER BY id) FROM t ORDER BY id",
+        "SELECT id, row_number() OVER (PARTITION BY x::INT ORDER BY id), row_number() OVER (PARTITION BY x ORDER BY id) FROM q WHERE id IN (1, 2, 4, 5) ORDER BY id",
+        "SELECT sum(y.t) FROM (SELECT try_cast(s AS INT) AS t, sum(n) AS m, sum(n::DOUBLE) AS l FROM t GROUP BY s) y",
+        "WITH c AS (SELECT max(s) AS p, max(s::INT) AS q FROM t) SELECT p, q, q::VARCHAR FROM c",
+    ],
+    "coarse moments": [
+        "SELECT id, s + INTERVAL '500 milliseconds', m - INTERVAL '1 microsecond', INTERVAL '1.5 seconds' + s FROM k ORDER BY id",
+        "SELECT id, s + INTERVAL '1 day', m + INTERVAL '1 month' FROM k ORDER BY id",
+        "SELECT id FROM k WHERE m::TIMESTAMP >= TIMESTAMP '2024-01-01 00:00:00.0005' ORDER BY id",
+        "SELECT id FROM k WHERE s::TIMESTAMP = TIMESTAMP '2024-01-01 00:00:00.5' ORDER BY id",
+        "SELECT id FROM k WHERE s < m::TIMESTAMP_S::TIMESTAMP + INTERVAL '1 second' ORDER BY id",
+        "SELECT id FROM t WHERE (n * 1.5::DOUBLE)::INT >= n ORDER BY id",
+    ],
+    "texts that are joined in several orders": [
+        "SELECT string_agg(s, ',' ORDER BY id), string_agg(s, ',' ORDER BY id DESC), string_agg(s, '-' ORDER BY n DESC NULLS LAST, id) FROM t",
+        "SELECT h, string_agg(s, ',' ORDER BY id), string_agg(DISTINCT s, ',' ORDER BY s DESC) FROM j GROUP BY h ORDER BY h",
+        "SELECT h, string_agg(s, ',' ORDER BY id), array_agg(id ORDER BY s, id DESC) FROM j GROUP BY h ORDER BY h",
+    ],
+    "ranges of days": [
+        "SELECT id, count(*) OVER (ORDER BY d RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t ORDER BY id",
+        "SELECT id, count(*) OVER (ORDER BY d RANGE BETWEEN 8 PRECEDING AND 9 FOLLOWING) FROM t ORDER BY id",
+        "SELECT id, count(*) OVER (ORDER BY d RANGE BETWEEN INTERVAL '1 month' PRECEDING AND CURRENT ROW) FROM t ORDER BY id",
+    ],
+    "windows over joins": [
+        "SELECT p.id, count(*) OVER (PARTITION BY abs(q.k), p.k ORDER BY p.id) FROM g p JOIN g q ON p.k = q.k AND p.id = q.id ORDER BY 1",
+        "SELECT p.id, sum(q.id) OVER (PARTITION BY -q.k, p.k ORDER BY p.id, q.id) FROM g p JOIN g q ON p.k = q.k ORDER BY ALL",
+        "SELECT p.id, sum(q.id) OVER (PARTITION BY q.k % 2, p.id ORDER BY p.k, q.id), rank() OVER (PARTITION BY q.k % 2, q.k ORDER BY p.k) FROM g p JOIN g q ON p.k = q.k ORDER BY ALL",
+    ],
+    "keys that are looked up": [
+        "SELECT count(*) FROM many WHERE s IN (SELECT s FROM many WHERE id % 3 = 1)",
+        "SELECT count(*) FROM many WHERE id % 1000 IN (SELECT try_cast(s AS INT) FROM many WHERE id < 100000)",
+        "SELECT count(*) FROM many WHERE NOT EXISTS (SELECT 1 FROM many q WHERE q.s = many.s AND q.id % 3 = 1)",
+        "SELECT count(*) FROM many WHERE s NOT IN (SELECT s FROM many WHERE id % 3 = 1)",
+        "SELECT count(*) FROM many WHERE id < 99 OR s IN (SELECT s FROM many WHERE id % 3 = 1)",
+        "SELECT count(*) FROM mixed WHERE v IN (SELECT s FROM many WHERE id % 3 <> 0)",
+    ],
+    "outer columns of CASE": [
+        "SELECT c, (SELECT count(*) FROM u WHERE u.a < q.c) FROM (SELECT CASE WHEN id > 2 THEN h ELSE 4.5::DOUBLE END AS c FROM j) q ORDER BY ALL",
+        "SELECT c FROM (SELECT CASE WHEN id > 2 THEN h ELSE 2.5::DOUBLE END AS c FROM j) q WHERE EXISTS (SELECT 1 FROM u WHERE u.a = q.c) ORDER BY 1",
+        "SELECT c FROM (SELECT CASE WHEN id > 2 THEN id ELSE 2.5::DOUBLE END AS c FROM j) q WHERE c IN (SELECT id FROM u WHERE u.id <= q.c) ORDER BY 1",
+    ],
+    "keys that are ordered by twice": [
+        "SELECT DISTINCT ON (k) k, id FROM g ORDER BY k, 1, id",
+        "SELECT DISTINCT ON (k) k, id FROM g ORDER BY k, id, id",
+        "SELECT k, array_agg(id ORDER BY id, id DESC) FROM g GROUP BY k ORDER BY k",
+        "SELECT k, array_agg(id ORDER BY x NULLS LAST, id, x, id DESC) FROM g WHERE NOT isnan(x) GROUP BY k ORDER BY k",
+    ],
+    "differences of ranks": [
+        "SELECT id, row_number() OVER (ORDER BY id) - row_number() OVER (ORDER BY id DESC) FROM g ORDER BY id",
+        "SELECT id FROM g ORDER BY -row_number() OVER (ORDER BY id)",
+        "SELECT id, rank() OVER (ORDER BY k) - 5, dense_rank() OVER (ORDER BY k) - 5, ntile(3) OVER (ORDER BY id) - 5 FROM g ORDER BY id",
+        "SELECT id, r - lag(r) OVER (ORDER BY id DESC) FROM (SELECT id, rank() OVER (ORDER BY k) AS r FROM g) p ORDER BY id",
+        "SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY k ORDER BY id) AS r FROM g) p WHERE r <= 2 ORDER BY id",
+    ],
+    "subqueries in the conditions of outer joins": [
+        "SELECT p.id, j.id FROM u p LEFT JOIN j ON p.id = j.id AND p.a IN (SELECT h FROM j) ORDER BY 1, 2",
+        "SELECT p.id, j.id FROM u p LEFT JOIN j ON p.id = j.id AND p.a NOT IN (SELECT a FROM u) ORDER BY 1, 2",
+        "SELECT p.id, j.id FROM u p LEFT JOIN j ON p.id = j.id AND EXISTS (SELECT 1 FROM z WHERE z.id = p.a) ORDER BY 1, 2",
+        "SELECT p.id, j.id FROM u p LEFT JOIN j ON EXISTS (SELECT 1 FROM z WHERE z.id = j.h AND z.b = 1) ORDER BY 1, 2",
+        "SELECT p.id, j.id FROM u p LEFT JOIN j ON p.id = j.id AND (j.h IN (SELECT a FROM u) OR p.a IS NULL) ORDER BY 1, 2",
+        "SELECT p.id, j.id FROM u p LEFT JOIN j ON p.id = (SELECT count(*) FROM z WHERE z.id < j.h AND z.b = 0) ORDER BY 1, 2",
+        "SELECT p.id, j.id FROM u p LEFT JOIN j ON j.id > (SELECT min(z.id) FROM z WHERE z.b = p.id) ORDER BY 1, 2",
+        "SELECT p.id, j.id FROM j RIGHT JOIN u p ON p.id = j.id AND p.a IN (SELECT h FROM j) ORDER BY 1, 2",
+        "SELECT p.id, j.id FROM j FULL JOIN u p ON p.id = j.id AND p.a > ALL (SELECT h FROM j WHERE j.id = p.id) ORDER BY 1, 2",
+        "SELECT p.id, j.id FROM u p LEFT JOIN j ON p.id = j.id AND EXISTS (SELECT 1 FROM e) ORDER BY 1, 2",
+        "SELECT p.* FROM u p LEFT JOIN j ON p.a = (SELECT max(a) FROM u) AND j.h = p.a ORDER BY 1",
+        "SELECT p.id FROM u p SEMI JOIN j ON p.id = j.id AND p.a IN (SELECT h FROM j) ORDER BY 1",
+        "SELECT p.id FROM u p ANTI JOIN j ON p.id = j.id AND p.a IN (SELECT h FROM j) ORDER BY 1",
+    ],
+    "sets of rows with two columns of one name": [
+        "SELECT id, a FROM u EXCEPT SELECT x.id, y.id FROM u x LEFT JOIN u y ON x.a = y.id ORDER BY 1",
+        "SELECT id, 1 FROM u INTERSECT SELECT x.id, y.id FROM u x JOIN y ON x.id = y.b ORDER BY 1",
+        "SELECT x.id, y.id FROM u x JOIN y ON x.id = y.b EXCEPT SELECT id, a FROM u ORDER BY 1, 2",
     ],
     "tests of constants": [
         "SELECT id FROM u WHERE 99 NOT IN (SELECT a FROM u)",
@@ -144,6 +260,10 @@ QUERIES = {
         "SELECT i FROM (SELECT m::DECIMAL(10, 0) AS i FROM t) q WHERE i = 7::DECIMAL(10, 0)",
         "SELECT id FROM (SELECT id, m::INT AS i FROM t) q WHERE i = 7",
         "SELECT d::VARCHAR, count(*) FROM t GROUP BY ROLLUP (d::VARCHAR) ORDER BY ALL",
+        "SELECT v::INT, count(*) FROM low GROUP BY v::INT HAVING v::INT = 1",
+        "SELECT v::INT, count(*) FROM low GROUP BY ROLLUP (v::INT) ORDER BY ALL",
+        "SELECT s::VARCHAR, count(*) FROM k GROUP BY ROLLUP (s::VARCHAR) ORDER BY ALL",
+        "SELECT count(*) FROM low WHERE v::INT + 1 = 2",
         "SELECT id FROM (SELECT id, h::VARCHAR AS x FROM j) q WHERE x = '3' ORDER BY id",
     ],
     "moments and days": [
@@ -183,6 +303,8 @@ QUERIES = {
            QUALIFY r <= 3 ORDER BY r""",
         """SELECT b, row_number() OVER (ORDER BY b, id) AS r FROM (SELECT CAST(CAST(h AS VARCHAR) AS INT) AS b, id FROM j) q
            QUALIFY r > 1 ORDER BY r""",
+        """SELECT b, row_number() OVER (ORDER BY b, id) AS r FROM (SELECT h::BIGINT::VARCHAR AS b, id FROM j) q
+           QUALIFY r <= 3 ORDER BY r""",
         "SELECT id FROM j WHERE CAST(h AS VARCHAR) LIKE '1%' OR CAST(h AS VARCHAR) LIKE '7%' ORDER BY id",
         "SELECT x, n FROM (SELECT CAST(h AS VARCHAR) AS x, count(*) AS n FROM j GROUP BY 1) q WHERE n > 1",
         "SELECT max(x), min(x) FROM (SELECT CAST(h AS VARCHAR) AS x FROM j) q",
@@ -287,6 +409,8 @@ QUERIES = {
         "SELECT k FROM i ORDER BY i DESC NULLS LAST, k",
         "SELECT k FROM i WHERE i > INTERVAL '1 day' ORDER BY k",
         "SELECT p.k, q.k FROM i p JOIN i q ON p.i < q.i ORDER BY 1, 2",
+        "SELECT TIMESTAMP '2024-03-31 00:00:00' + -INTERVAL '1 month 2 days'",
+        "SELECT id, a + - INTERVAL '-1 day' FROM t ORDER BY id",
     ],
     "days": [
         "SELECT id FROM t WHERE d - DATE '2024-01-01' > 1 ORDER BY id",
@@ -423,6 +547,46 @@ def test_many_rows_are_sorted_by_what_is_computed(mode):
         assert last == [(h,) for h, _ in expected[399_990:399_993]], key
         some = con.execute(f"SELECT h FROM m WHERE h < 9 ORDER BY {key}").fetchall()
         assert some == [(h,) for h, _ in expected if h < 9], key
+
+
+@pytest.mark.parametrize("size", ["1 kB", "512 MB"])
+def test_conditions_of_joins_are_over_the_sides_that_they_name(size):
+    """Also where both inputs are sorted, and their sides exchanged before."""
+    con, peer = flashmesh.connect(), duckdb.connect()
+    tables = [
+        "CREATE TABLE one AS SELECT v AS id, v % 7 AS d FROM range(0, 3000) AS g(v)",
+        "CREATE TABLE other AS SELECT v AS k, 'g' || v % 3 AS g, (v % 11)::SMALLINT AS e, v % 5 AS d FROM range(0, 4000) AS g(v)",
+        "CREATE TABLE need (k INT NOT NULL, e INT NOT NULL)",
+        "INSERT INTO need SELECT v, v % 4 FROM range(0, 100) AS g(v)",
+    ]
+    for statement in tables:
+        con.execute(statement)
+        peer.execute(statement)
+    con.execute(f"SET flashmesh.hash_join_size = '{size}'")
+    names = {"one": "id", "other": "k", "need": "k"}
+    conditions = ["{0}.{2} > {1}.{3}", "{0}.{2} > {1}.{3} AND {1}.{3} + {0}.{2} < 9", "{1}.{3} - {0}.{2} > 1"]
+    columns = {"one": "d", "other": "e", "need": "e"}
+    for left, right in [("one", "other"), ("other", "one"), ("need", "one"), ("one", "need"), ("other", "need")]:
+        for kind in ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"):
+            for condition in conditions:
+                condition = condition.format(left, right, columns[left], columns[right])
+                key = f"{left}.{names[left]}"
+                counted = f"count(*), sum({key}), sum({left}.{columns[left]})"
+                if kind not in ("SEMI JOIN", "ANTI JOIN"):
+                    counted += f", count({right}.{names[right]}), sum({right}.{columns[right]})"
+                query = f"SELECT {counted} FROM {left} {kind} {right} ON {key} = {right}.{names[right]} AND {condition}"
+                assert con.execute(query).fetchall() == peer.execute(query).fetchall(), query
+
+
+def test_keys_that_are_looked_up_are_grouped_where_they_are_many():
+    con = flashmesh.connect()
+    con.execute("CREATE TABLE t AS SELECT value AS id, value % 10 AS g, 'x' || value % 10 AS s FROM range(0, 300000)")
+    for key in ("g", "s"):
+        query = f"SELECT count(*) FROM t WHERE {key} IN (SELECT {key} FROM t WHERE id > 5)"
+        assert con.execute(query).fetchall() == [(300_000,)]
+        join = str(con.execute(f"EXPLAIN {query}").fetchall())
+        assert "LeftSemi" in join or "RightSemi" in join, join
+        assert "Aggregate: groupBy=" in join and f"groupBy=[[__correlated_sq_1.{key}]]" in join, join
 
 
 def test_searches_take_lists_of_several_numbers():

@@ -38,6 +38,7 @@ mod first_rows;
 mod forgetting;
 pub mod functions;
 mod globs;
+mod hidden;
 pub mod interrupt;
 mod interval_products;
 mod join_keys;
@@ -46,9 +47,11 @@ mod json;
 pub mod kernels;
 mod moments;
 mod named;
+pub mod named_casts;
 mod plan_cache;
 mod printed;
 pub mod progress;
+mod ranks;
 mod reason;
 mod reduce;
 mod regexps;
@@ -99,6 +102,7 @@ pub fn functions_of_plans() -> impl Iterator<Item = Arc<ScalarUDF>> {
     unnest::functions()
         .into_iter()
         .chain(of_rules)
+        .chain(hidden::functions())
         .chain([interval_products::function()])
 }
 
@@ -117,6 +121,7 @@ fn own_functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
             Arc::new(ScalarUDF::from(bars::Bar::new())),
             Arc::new(ScalarUDF::from(whole_parts::DateSub::new())),
             Arc::new(ScalarUDF::from(zones::Timezone::new())),
+            named_casts::function(),
         ])
         .chain(written::functions())
 }
@@ -129,6 +134,7 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     let typing = typing.unwrap_or(0);
     analyzer.insert(typing, Arc::new(unnest::OuterTypes));
     analyzer.insert(typing, Arc::new(rules::Comparisons));
+    analyzer.insert(typing, Arc::new(rules::RangesOfDays));
     analyzer.insert(typing, Arc::new(rules::LocalTimes));
     analyzer.insert(typing, Arc::new(rules::TimesOfDays));
     analyzer.insert(typing, Arc::new(rules::GroupingKeys));
@@ -158,6 +164,10 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
         .aggregate_functions()
         .get_or_insert_default()
         .extend(aggregates::functions());
+    builder
+        .window_functions()
+        .get_or_insert_default()
+        .extend(ranks::functions());
     builder
         .higher_order_functions()
         .get_or_insert_default()

@@ -9,13 +9,13 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::functions::string::replace;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, lit};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::tree::change_parts;
+use crate::tree::{cast_of, change_once, change_parts};
 
 /// Gives constants in the place of moments their seconds; place it behind the rule that gives types.
 #[derive(Debug)]
@@ -42,57 +42,38 @@ impl AnalyzerRule for PrintedMoments {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let is_one = |expr: &Expr| becomes_text(expr).is_some();
-        change_parts(plan, is_one, |expr, schema| {
-            expr.rewrite(&mut Printing { schema })
+        change_parts(plan, becomes_text, |expr, schema| {
+            change_once(expr, is_printed, |expr| printed(expr, schema))
         })
     }
 }
 
-/// What becomes a text.
-fn becomes_text(expr: &Expr) -> Option<&Expr> {
-    let (value, field) = match expr {
-        Expr::Cast(cast) => (&cast.expr, &cast.field),
-        Expr::TryCast(cast) => (&cast.expr, &cast.field),
-        _ => return None,
+fn becomes_text(expr: &Expr) -> bool {
+    cast_of(expr).is_some_and(|(_, to)| to.is_string())
+}
+
+/// Whether that is such a text, as other databases print it.
+fn is_printed(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call)
+        if call.func == replace()
+            && call.args.get(1).and_then(Expr::as_literal) == Some(&ScalarValue::from(BETWEEN))
+            && call.args.first().is_some_and(becomes_text))
+}
+
+fn printed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let text = match cast_of(&expr) {
+        Some((moment, to))
+            if to.is_string() && matches!(moment.get_type(schema)?, DataType::Timestamp(..)) =>
+        {
+            to.clone()
+        }
+        _ => return Ok(Transformed::no(expr)),
     };
-    field.data_type().is_string().then_some(value)
-}
-
-struct Printing<'a> {
-    schema: &'a DFSchema,
-}
-
-impl TreeNodeRewriter for Printing<'_> {
-    type Node = Expr;
-
-    fn f_down(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
-        // A plan may be analyzed again.
-        let is_printed = matches!(&expr, Expr::ScalarFunction(call)
-            if call.func == replace()
-                && call.args.get(1).and_then(Expr::as_literal) == Some(&ScalarValue::from(BETWEEN))
-                && call.args.first().is_some_and(|text| becomes_text(text).is_some()));
-        let next = match is_printed {
-            true => TreeNodeRecursion::Jump,
-            false => TreeNodeRecursion::Continue,
-        };
-        Ok(Transformed::new(expr, false, next))
-    }
-
-    fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
-        let of_type = becomes_text(&expr).map(|value| value.get_type(self.schema));
-        let Some(Ok(DataType::Timestamp(..))) = of_type else {
-            return Ok(Transformed::no(expr));
-        };
-        let text = expr.get_type(self.schema)?;
-        let printed = replace().call(vec![expr, lit(BETWEEN), lit(" ")]);
-        Ok(Transformed::yes(
-            match printed.get_type(self.schema)? == text {
-                true => printed,
-                false => Expr::Cast(Cast::new(Box::new(printed), text)),
-            },
-        ))
-    }
+    let printed = replace().call(vec![expr, lit(BETWEEN), lit(" ")]);
+    Ok(Transformed::yes(match printed.get_type(schema)? == text {
+        true => printed,
+        false => Expr::Cast(Cast::new(Box::new(printed), text)),
+    }))
 }
 
 /// What Arrow prints between day and time.

@@ -25,9 +25,9 @@ use quick_cache::sync::Cache;
 use flashmesh_storage::segment::TableId;
 
 use crate::FlashTable;
+use crate::hidden::is_maybe_null;
 use crate::kernels::KernelFunction;
 use crate::named::TableName;
-use crate::rules::is_value;
 use crate::version::pin_tables;
 
 /// Plans that a session keeps.
@@ -207,7 +207,7 @@ fn is_repeatable_expr(expr: &Expr) -> bool {
         Expr::ScalarVariable(..) | Expr::Placeholder(_) => return false,
         // A query's calls of kernels are that query's.
         Expr::ScalarFunction(call) if KernelFunction::of(&call.func).is_some() => return false,
-        Expr::ScalarFunction(call) if is_value(&call.func) => Volatility::Immutable,
+        Expr::ScalarFunction(call) if is_maybe_null(&call.func) => Volatility::Immutable,
         Expr::ScalarFunction(call) => call.func.signature().volatility,
         Expr::AggregateFunction(call) => call.func.signature().volatility,
         Expr::WindowFunction(call) => call.fun.signature().volatility,

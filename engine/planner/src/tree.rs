@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatchOptions;
-use arrow::datatypes::Schema;
+use arrow::datatypes::{DataType, Schema};
 use arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, ScalarValue};
@@ -13,7 +13,7 @@ use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{ColumnarValue, Expr as LogicalExpr, LogicalPlan, Subquery};
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
-use datafusion::physical_expr::create_physical_expr;
+use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use flashmesh_pushdown::{Aggregate, Expr, Output};
 
 /// The subquery that `expr` itself is.
@@ -96,17 +96,54 @@ pub fn change_parts(
     Ok(changed.data)
 }
 
+/// What a cast casts, and to which type; `TRY_CAST` is one.
+pub fn cast_of(expr: &LogicalExpr) -> Option<(&LogicalExpr, &DataType)> {
+    match expr {
+        LogicalExpr::Cast(cast) => Some((&cast.expr, cast.field.data_type())),
+        LogicalExpr::TryCast(cast) => Some((&cast.expr, cast.field.data_type())),
+        _ => None,
+    }
+}
+
+/// The expression with its parts changed by `f`, from below, but for those within one that `is_done`: a plan may
+/// be analyzed again.
+///
+/// # Errors
+/// Those of `f`.
+pub fn change_once(
+    expr: LogicalExpr,
+    is_done: impl Fn(&LogicalExpr) -> bool,
+    f: impl FnMut(LogicalExpr) -> Result<Transformed<LogicalExpr>>,
+) -> Result<Transformed<LogicalExpr>> {
+    let enter = |expr: LogicalExpr| {
+        let next = match is_done(&expr) {
+            true => TreeNodeRecursion::Jump,
+            false => TreeNodeRecursion::Continue,
+        };
+        Ok(Transformed::new(expr, false, next))
+    };
+    expr.transform_down_up(enter, f)
+}
+
+/// A typed expression over columns, to be computed.
+///
+/// # Errors
+/// Those of planning it, as of a subquery.
+pub fn physical_of(expr: &LogicalExpr, schema: &DFSchema) -> Result<Arc<dyn PhysicalExpr>> {
+    let (properties, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
+    create_physical_expr(expr, schema, &properties, &planning)
+}
+
 /// The value of an expression without columns; numbers of several types in it are given one.
 ///
 /// # Errors
 /// Those of planning and of computing it.
 pub fn value_of(expr: &LogicalExpr) -> Result<ScalarValue> {
-    let (properties, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
     let none = DFSchema::empty();
     let typed = expr
         .clone()
         .rewrite(&mut TypeCoercionRewriter::new(&none))?;
-    let physical = create_physical_expr(&typed.data, &none, &properties, &planning)?;
+    let physical = physical_of(&typed.data, &none)?;
     let one_row = RecordBatch::try_new_with_options(
         Arc::new(Schema::empty()),
         vec![],

@@ -18,6 +18,7 @@ mod intervals;
 mod joins;
 mod keys;
 mod lambdas;
+mod ordered;
 mod patterns;
 mod pivots;
 mod quantified;
@@ -36,8 +37,8 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Cte, DataType, Expr, Fetch, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, LimitClause, ObjectName, OrderBy, OrderByExpr,
     OrderByKind, OrderByOptions, PipeOperator, Query, Select, SelectInto, SelectItem, SetExpr,
-    SetOperator, Statement, TableAlias, TableFactor, Value, VisitMut as _, VisitorMut,
-    WildcardAdditionalOptions, visit_relations,
+    SetOperator, Statement, TableAlias, TableFactor, UnaryOperator, Value, VisitMut as _,
+    VisitorMut, WildcardAdditionalOptions, visit_relations,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -59,6 +60,7 @@ pub(crate) use self::joins::check_qualifier;
 use self::joins::{check_names, correct_changes, correct_joins, twins};
 use self::keys::{write_out_keys, write_out_ordered_keys};
 use self::lambdas::{is_lambda, put_lambda};
+use self::ordered::by_places;
 use self::patterns::{correct_glob, correct_similar};
 use self::pivots::said_otherwise;
 use self::quantified::with_nulls;
@@ -190,6 +192,15 @@ impl VisitorMut for Correct {
                 let written = interval.to_string();
                 flow(correct_interval(&mut interval.value, &written))
             }
+            // The planner writes the sign before the text, where it is that of the first unit alone.
+            Expr::UnaryOp {
+                op: UnaryOperator::Minus,
+                expr,
+            } if matches!(**expr, Expr::Interval(_)) => {
+                let interval = std::mem::replace(&mut **expr, Expr::value(Value::Null));
+                **expr = Expr::Nested(Box::new(interval));
+                ControlFlow::Continue(())
+            }
             Expr::Cast {
                 expr,
                 data_type: DataType::Interval { .. },
@@ -231,7 +242,7 @@ fn parsed<T>(
 }
 
 /// A call of a function.
-fn call(name: Ident, args: Vec<Expr>) -> Expr {
+pub(crate) fn call(name: Ident, args: Vec<Expr>) -> Expr {
     let args = args.into_iter();
     let args = args.map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)));
     Expr::Function(Function {
@@ -323,6 +334,7 @@ fn correct_query(query: &mut Query) -> Result<()> {
             check_names(&twins(&select.from)?, &*order_by)?;
             write_out(select, order_by.as_mut())?;
             if let Some(order_by) = &mut *order_by {
+                by_places(select, order_by);
                 write_out_ordered_keys(select, order_by)?;
             }
         }

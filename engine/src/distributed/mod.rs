@@ -25,6 +25,7 @@ mod deferred;
 mod exec;
 mod join_keys;
 mod planner;
+mod sent;
 mod sorts;
 mod whole;
 

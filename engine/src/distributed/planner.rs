@@ -44,6 +44,7 @@ use super::colocated::{Places, localised};
 use super::deferred::{DeferredExec, subqueries_of};
 use super::exec::{Measure, RackExec};
 use super::join_keys::with_join_keys;
+use super::sent::is_kept;
 use super::sorts::with_whole_sorts;
 use super::whole::Readers;
 use super::{Nodes, Workers, has, rows_of, url_of};
@@ -86,9 +87,9 @@ const KNOWN: [&str; 29] = [
     "WindowAggExec",
 ];
 
-/// The first operator of a plan that nodes do not run for each other.
+/// The first operator of a plan that nodes do not run for each other, or would run otherwise.
 pub(super) fn unknown_operator(plan: &dyn ExecutionPlan) -> Option<String> {
-    if !KNOWN.contains(&plan.name()) {
+    if !KNOWN.contains(&plan.name()) || !is_kept(plan) {
         return Some(plan.name().into());
     }
     let mut children = plan.children().into_iter();

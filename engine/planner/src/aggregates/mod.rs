@@ -1,5 +1,6 @@
 //! Aggregates that DataFusion has not, or has otherwise.
 
+mod joined_texts;
 mod min_max;
 mod moments;
 mod of_values;
@@ -15,5 +16,6 @@ pub fn functions() -> Vec<Arc<AggregateUDF>> {
     all.chain(of_values::functions())
         .chain(moments::functions())
         .chain(sliding::functions())
+        .chain([joined_texts::function()])
         .collect()
 }

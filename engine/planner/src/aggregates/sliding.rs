@@ -92,20 +92,17 @@ impl AggregateUDFImpl for Sliding {
         if let [DataType::Boolean | DataType::Null] = types {
             return Ok(vec![DataType::Int64]);
         }
-        let fields = types
-            .iter()
-            .map(|of| Arc::new(Field::new("", of.clone(), true)));
-        let fields: Vec<FieldRef> = fields.collect();
         let [of] = types else {
             return plan_err!("sum takes one argument, and was given {}", types.len());
         };
-        let Ok(fields) = fields_with_udf(&fields, self.inner.as_ref()) else {
-            return plan_err!("sum is of numbers, not of {of}");
-        };
-        Ok(fields
-            .iter()
-            .map(|field| field.data_type().clone())
-            .collect())
+        let field = Arc::new(Field::new("", of.clone(), true));
+        match fields_with_udf(&[field], self.inner.as_ref()) {
+            Ok(fields) => Ok(fields
+                .iter()
+                .map(|field| field.data_type().clone())
+                .collect()),
+            Err(_) => plan_err!("sum is of numbers, not of {of}"),
+        }
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {

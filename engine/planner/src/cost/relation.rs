@@ -4,17 +4,15 @@ use arrow::datatypes::DataType;
 use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, DFSchema, DFSchemaRef, ScalarValue};
-use datafusion::execution::context::ExecutionProps;
-use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Expr, FetchType, Join, JoinType, LogicalPlan, TableScan};
-use datafusion::physical_expr::create_physical_expr;
 use flashmesh_pushdown as program;
 
 use super::{Columns, KeyRange, default_share, distinct_values, key_of, selectivity};
 use crate::FlashTable;
 use crate::asof::sides_of;
 use crate::translate::{Scope, program_type, scalar_of, translate};
+use crate::tree::physical_of;
 
 /// The least share of rows that any predicate is taken to leave: what is joined is not empty.
 const LEAST: f64 = 1e-7;
@@ -322,7 +320,6 @@ fn share_kept<'a>(
 
 /// An expression as a Program would have it, over the columns of `schema` by their ordinals.
 fn translated(expr: &Expr, schema: &DFSchema) -> Option<program::Expr> {
-    let (properties, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
-    let physical = create_physical_expr(expr, schema, &properties, &planning).ok()?;
+    let physical = physical_of(expr, schema).ok()?;
     translate(physical.as_ref(), &Scope::of_table(schema.inner().clone())).ok()
 }

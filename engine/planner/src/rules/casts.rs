@@ -2,50 +2,29 @@
 //!
 //! It takes a cast off a column that is compared with a constant, also where several values become one:
 //! `d::INT = 1` was `d = 1`, without 1.25, and `try_cast(big AS INT) = 1` FALSE, not NULL, where `big` does not
-//! fit. A constant it cuts to the unit of a column of timestamps: one of seconds was equal to half past one. And it casts the least and the greatest value of a column to have those of the cast column: of 3 and 11 as
-//! texts, `'3'` to `'11'`, where filters above them fail. Here it does not see what is cast.
+//! fit. A constant it cuts to the unit of a column of timestamps: one of seconds was equal to half past one. And it
+//! casts the least and the greatest value of a column to have those of the cast column: of 3 and 11 as texts, `'3'`
+//! to `'11'`, where filters above them fail. Here it does not see what is cast.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
-use datafusion::logical_expr::expr::{InList, ScalarFunction};
-use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::{Alias, InList};
 use datafusion::logical_expr::{
-    Between, BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs,
-    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    Between, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Volatility,
 };
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 use flashmesh_pushdown::types::is_widening_cast;
 
 use super::comparisons::compares;
-use crate::tree::{change_parts, has_part, map_named_expressions, value_of};
+use crate::hidden::{as_it_is, is_as_it_is};
+use crate::tree::{cast_of, change_once, change_parts, map_named_expressions, value_of};
 
-const NAME: &str = "flashmesh:as_it_is";
-
-static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
-    Arc::new(ScalarUDF::from(AsItIs {
-        signature: Signature::any(1, Volatility::Immutable),
-    }))
-});
-
-/// A value as it is, of which planners know nothing else: a node that runs a part of a plan must know it.
-pub fn function() -> Arc<ScalarUDF> {
-    Arc::clone(&FUNCTION)
-}
-
-/// Whether a function is that one.
-pub(crate) fn is_as_it_is(function: &ScalarUDF) -> bool {
-    function.name() == NAME
-}
-
-fn as_it_is(value: Expr) -> Expr {
-    Expr::ScalarFunction(ScalarFunction::new_udf(function(), vec![value]))
-}
-
-/// Keeps casts that lose something where they are compared; place it behind the rule that gives types.
+/// Keeps casts that lose something, and those to a finer unit than a constant beside them has; place it behind the
+/// rule that gives types.
 #[derive(Debug)]
 pub struct LossyCasts;
 
@@ -55,53 +34,67 @@ impl AnalyzerRule for LossyCasts {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let is_one = |expr: &Expr| matches!(expr, Expr::Cast(_) | Expr::TryCast(_));
-        // Filters above a projection come to what it computes.
-        let plan = plan.transform_up_with_subqueries(|node| match &node {
-            LogicalPlan::Projection(projection) if has_part(&node, is_one)? => {
-                let schema = Arc::clone(projection.input.schema());
-                map_named_expressions(node, |mut expr| {
-                    let mut computed = &mut expr;
-                    while let Expr::Alias(alias) = computed {
-                        computed = &mut alias.expr;
-                    }
-                    let Some(value) = lossy(computed, &schema)? else {
-                        return Ok(Transformed::no(expr));
-                    };
-                    *value = as_it_is(std::mem::take(value));
-                    Ok(Transformed::yes(expr))
-                })
-            }
-            _ => Ok(Transformed::no(node)),
-        })?;
-        change_parts(plan.data, is_one, |expr, schema| {
-            expr.transform_up(|mut expr| {
-                let values = compared(&mut expr);
-                if values.is_empty() {
-                    return Ok(Transformed::no(expr));
+        let is_cast = |expr: &Expr| cast_of(expr).is_some();
+        // Not in comparisons alone: filters come to what is computed below them.
+        change_parts(plan, is_cast, |expr, schema| {
+            change_once(expr, is_done, |expr| match loses(&expr, schema)? {
+                true => Ok(Transformed::yes(as_it_is(expr))),
+                false => {
+                    beside_finer(expr, schema).transform_data(|expr| beside_columns(expr, schema))
                 }
-                let hidden = values.iter().enumerate().map(|(place, value)| {
-                    let others = values.iter().enumerate();
-                    let mut others = others.filter(|(other, _)| *other != place);
-                    unit_below(value, schema)
-                        .is_some_and(|unit| others.any(|(_, other)| !is_of_unit(other, unit)))
-                });
-                let hidden: Vec<bool> = hidden.collect();
-                let mut changed = false;
-                for (value, is_hidden) in values.into_iter().zip(hidden) {
-                    let hidden = match is_hidden {
-                        true => Some(value),
-                        false => lossy(value, schema)?,
-                    };
-                    if let Some(value) = hidden {
-                        *value = as_it_is(std::mem::take(value));
-                        changed = true;
-                    }
-                }
-                Ok(Transformed::new_transformed(expr, changed))
             })
         })
     }
+}
+
+fn is_done(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if is_as_it_is(&call.func))
+}
+
+/// A comparison of columns in which days of timestamps and whole numbers of floats are as they are: carried back to
+/// what is cast, the interval of the other side is wider than what that has, and the estimate of how many rows are
+/// left fails.
+fn beside_columns(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let values = compared(&mut expr);
+    let of_columns = values.iter().filter(|value| value.any_column_refs());
+    if of_columns.count() < 2 {
+        return Ok(Transformed::no(expr));
+    }
+    let mut has_changed = false;
+    for value in values {
+        let hidden = change_once(std::mem::take(value), is_done, |part| {
+            let is_cut = match cast_of(&part) {
+                Some((of, DataType::Date32 | DataType::Date64)) => {
+                    matches!(of.get_type(schema)?, DataType::Timestamp(..))
+                }
+                Some((of, to)) if decimals(to).is_some() => of.get_type(schema)?.is_floating(),
+                _ => false,
+            };
+            Ok(match is_cut {
+                true => Transformed::yes(as_it_is(part)),
+                false => Transformed::no(part),
+            })
+        })?;
+        has_changed |= hidden.transformed;
+        *value = hidden.data;
+    }
+    Ok(Transformed::new_transformed(expr, has_changed))
+}
+
+/// A comparison in which timestamps that are cast to a finer unit are as they are, where a constant has parts of it.
+fn beside_finer(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let values = compared(&mut expr);
+    let finer = values.iter().enumerate().map(|(place, value)| {
+        let others = values.iter().enumerate();
+        let mut others = others.filter(|(other, _)| *other != place);
+        unit_below(value, schema)
+            .is_some_and(|unit| others.any(|(_, other)| !is_of_unit(other, unit)))
+    });
+    let finer: Vec<bool> = finer.collect();
+    for (value, _) in values.into_iter().zip(&finer).filter(|(_, is)| **is) {
+        *value = as_it_is(std::mem::take(value));
+    }
+    Transformed::new_transformed(expr, finer.contains(&true))
 }
 
 /// What a comparison compares.
@@ -119,19 +112,20 @@ fn compared(expr: &mut Expr) -> Vec<&mut Expr> {
     }
 }
 
-/// The unit of a timestamp that is cast to one of a finer unit.
+/// The coarsest unit of a timestamp that is cast to one of a finer unit, by several casts maybe.
 fn unit_below(expr: &Expr, schema: &DFSchema) -> Option<TimeUnit> {
-    let (value, to) = match expr {
-        Expr::Cast(cast) => (&cast.expr, cast.field.data_type()),
-        Expr::TryCast(cast) => (&cast.expr, cast.field.data_type()),
-        _ => return None,
+    let (mut value, DataType::Timestamp(to, _)) = cast_of(expr)? else {
+        return None;
     };
-    match (value.get_type(schema), to) {
-        (Ok(DataType::Timestamp(from, _)), DataType::Timestamp(to, _)) => {
-            (nanoseconds(from) > nanoseconds(*to)).then_some(from)
-        }
-        _ => None,
+    let mut coarsest = *to;
+    while let Ok(DataType::Timestamp(from, _)) = value.get_type(schema) {
+        coarsest = std::cmp::max_by_key(coarsest, from, |unit| nanoseconds(*unit));
+        let Some((inner, _)) = cast_of(value) else {
+            break;
+        };
+        value = inner;
     }
+    (coarsest != *to).then_some(coarsest)
 }
 
 /// Whether a constant has no parts of that unit. What is no constant is not one of those that are lost, and the
@@ -164,30 +158,19 @@ fn nanoseconds(unit: TimeUnit) -> i64 {
     }
 }
 
-/// The cast that loses something, which an expression is or casts.
-fn lossy<'a>(expr: &'a mut Expr, schema: &DFSchema) -> Result<Option<&'a mut Expr>> {
-    if loses(expr, schema)? {
-        return Ok(Some(expr));
-    }
-    match expr {
-        Expr::Cast(cast) => lossy(&mut cast.expr, schema),
-        Expr::TryCast(cast) => lossy(&mut cast.expr, schema),
-        _ => Ok(None),
-    }
-}
-
 /// Whether an expression is a cast that makes one of several numbers, or of a number none.
 fn loses(expr: &Expr, schema: &DFSchema) -> Result<bool> {
-    let (value, to, is_try) = match expr {
-        Expr::Cast(cast) => (&cast.expr, cast.field.data_type(), false),
-        Expr::TryCast(cast) => (&cast.expr, cast.field.data_type(), true),
-        _ => return Ok(false),
+    let Some((value, to)) = cast_of(expr) else {
+        return Ok(false);
+    };
+    let Some(left) = decimals(to) else {
+        return Ok(false);
     };
     let from = value.get_type(schema)?;
-    Ok(match (decimals(&from), decimals(to)) {
-        (Some(_), Some(_)) if is_try => !is_widening_cast(&from, to),
-        (Some(from), Some(to)) => from > to,
-        _ => false,
+    Ok(match (decimals(&from), expr) {
+        (Some(_), Expr::TryCast(_)) => !is_widening_cast(&from, to),
+        (Some(given), _) => given > left,
+        (None, _) => false,
     })
 }
 
@@ -226,75 +209,34 @@ impl OptimizerRule for CastsOfTexts {
             return Ok(Transformed::no(plan));
         };
         let schema = Arc::clone(projection.input.schema());
-        let mut exprs = projection.expr.iter();
-        if !exprs.any(|expr| reorders(&expr.clone().unalias_nested().data, &schema)) {
+        if !projection.expr.iter().any(|expr| reorders(expr, &schema)) {
             return Ok(Transformed::no(plan));
         }
-        map_named_expressions(plan, |expr| Ok(hidden(expr, &schema)))
+        map_named_expressions(plan, |mut expr| {
+            if !reorders(&expr, &schema) {
+                return Ok(Transformed::no(expr));
+            }
+            let mut column = &mut expr;
+            while let Expr::Alias(Alias { expr, .. }) | Expr::Cast(Cast { expr, .. }) = column {
+                column = expr;
+            }
+            *column = as_it_is(std::mem::take(column));
+            Ok(Transformed::yes(expr))
+        })
     }
 }
 
 /// Whether casts of a column, one in the other, make texts of what is none, or something else of texts.
-fn reorders(expr: &Expr, schema: &DFSchema) -> bool {
-    let is_text = |of: &DataType| of.is_string();
-    let Expr::Cast(cast) = expr else {
-        return false;
-    };
-    let inner = cast.expr.get_type(schema);
-    let crosses = inner.is_ok_and(|inner| is_text(&inner) != is_text(cast.field.data_type()));
-    match cast.expr.as_ref() {
-        Expr::Column(_) => crosses,
-        inner => reorders(inner, schema),
+fn reorders(mut expr: &Expr, schema: &DFSchema) -> bool {
+    while let Expr::Alias(alias) = expr {
+        expr = &alias.expr;
     }
-}
-
-/// The column in those casts as it is.
-fn hidden(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let mut expr = expr;
-    let mut inner = &mut expr;
-    while let Expr::Alias(alias) = inner {
-        inner = &mut alias.expr;
+    let mut crosses = false;
+    while let Expr::Cast(cast) = expr {
+        let from = cast.expr.get_type(schema);
+        let is_text = cast.field.data_type().is_string();
+        crosses |= from.is_ok_and(|from| from.is_string() != is_text);
+        expr = &cast.expr;
     }
-    if !reorders(inner, schema) {
-        return Transformed::no(expr);
-    }
-    while let Expr::Cast(cast) = inner {
-        inner = &mut cast.expr;
-    }
-    *inner = as_it_is(std::mem::take(inner));
-    Transformed::yes(expr)
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct AsItIs {
-    signature: Signature,
-}
-
-impl ScalarUDFImpl for AsItIs {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        match types {
-            [only] => Ok(only.clone()),
-            _ => internal_err!("{NAME} takes one value"),
-        }
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        Ok(Arc::new(Field::clone(&args.arg_fields[0]).with_name(NAME)))
-    }
-
-    fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
-        Ok(inputs[0].clone())
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        Ok(args.args[0].clone())
-    }
+    crosses && matches!(expr, Expr::Column(_))
 }

@@ -2,7 +2,7 @@
 //!
 //! DataFusion's type of `a - b` is a whole number where the difference is computed, and a duration where its
 //! optimizer asks between which values it is: `WHERE a - b > 1` was an internal error. A date with an interval
-//! added is a date to it, be the interval one of hours.
+//! added is a date to it, be the interval one of hours, and a timestamp of whole seconds one of those.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
@@ -30,7 +30,7 @@ impl AnalyzerRule for DaysBetween {
     }
 }
 
-/// Makes moments of dates to which anything else is added than a constant number of days and months, as in
+/// Makes moments, to the nanosecond, of dates and coarser moments to which anything else is added than a constant number of days and months, as in
 /// PostgreSQL and DuckDB; place it before the rule that gives types.
 #[derive(Debug)]
 pub struct TimesOfDays;
@@ -56,7 +56,11 @@ fn as_moment(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         return Ok(Transformed::no(expr));
     };
     // The right side of a long chain is the short one.
-    let is_date = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Date32));
+    let zone = |expr: &Expr| match expr.get_type(schema) {
+        Ok(DataType::Date32) => Some(None),
+        Ok(DataType::Timestamp(unit, zone)) if unit != TimeUnit::Nanosecond => Some(zone),
+        _ => None,
+    };
     let has_times = |expr: &Expr| {
         if !matches!(expr.get_type(schema), Ok(DataType::Interval(_))) {
             return false;
@@ -70,15 +74,23 @@ fn as_moment(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             },
         }
     };
-    let moment = |date: Box<Expr>| {
-        let moment = DataType::Timestamp(TimeUnit::Nanosecond, None);
-        Box::new(cast(*date, moment))
+    let moment = |coarse: Box<Expr>, zone| {
+        let moment = DataType::Timestamp(TimeUnit::Nanosecond, zone);
+        Box::new(cast(*coarse, moment))
     };
     let (left, right, changed) = match op {
-        Operator::Plus | Operator::Minus if has_times(&right) && is_date(&left) => {
-            (moment(left), right, true)
+        Operator::Plus | Operator::Minus
+            if has_times(&right)
+                && let Some(zone) = zone(&left) =>
+        {
+            (moment(left, zone), right, true)
         }
-        Operator::Plus if is_date(&right) && has_times(&left) => (left, moment(right), true),
+        Operator::Plus
+            if has_times(&left)
+                && let Some(zone) = zone(&right) =>
+        {
+            (left, moment(right, zone), true)
+        }
         _ => (left, right, false),
     };
     let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });

@@ -80,8 +80,8 @@ impl OptimizerRule for KeysOfTwo {
         // The rule goes on below by itself, where this one would not see what it does: it is given the joins alone.
         let mut places: Vec<(DFSchemaRef, LogicalPlan)> = vec![];
         let joins = map_joins(plan, &mut |relation| {
-            let schema = Arc::clone(relation.schema());
-            let schema = Arc::new(schema.as_ref().clone());
+            // A place is known by the address of its schema.
+            let schema = Arc::new(relation.schema().as_ref().clone());
             places.push((Arc::clone(&schema), relation));
             let place = EmptyRelation {
                 produce_one_row: false,

@@ -8,13 +8,15 @@
 use std::sync::Arc;
 
 use arrow::compute::SortOptions;
-use datafusion::common::Result;
+use arrow::datatypes::{Field, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{JoinSide, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
@@ -68,13 +70,41 @@ fn can_sort(join: &HashJoinExec) -> bool {
     !join.null_aware && !join.on().is_empty()
 }
 
+/// A condition whose columns are those of the left side, then those of the right: in that order a sort-merge join gives
+/// them, whatever the condition says, and a hash join whose sides were swapped has another. Where a row has no
+/// partner, they are NULL.
+fn left_first(condition: &JoinFilter) -> Result<JoinFilter> {
+    let columns = condition.column_indices();
+    let mut order: Vec<usize> = (0..columns.len()).collect();
+    order.sort_by_key(|&place| columns[place].side == JoinSide::Right);
+    let expression = Arc::clone(condition.expression()).transform_up(|part| {
+        let Some(column) = part.downcast_ref::<Column>() else {
+            return Ok(Transformed::no(part));
+        };
+        let place = order.iter().position(|before| *before == column.index());
+        let place = place.unwrap_or(column.index());
+        Ok(Transformed::yes(
+            Arc::new(Column::new(column.name(), place)) as _,
+        ))
+    })?;
+    let schema = condition.schema();
+    let fields = order.iter().map(|place| {
+        let field = schema.field(*place).clone();
+        field.with_nullable(true)
+    });
+    let fields: Vec<Field> = fields.collect();
+    let columns = order.iter().map(|place| columns[*place].clone()).collect();
+    let schema = Arc::new(Schema::new(fields));
+    Ok(JoinFilter::new(expression.data, columns, schema))
+}
+
 /// The same join, with the columns that the hash join projects.
 fn sort_merge(join: &HashJoinExec) -> Result<Arc<dyn ExecutionPlan>> {
     let sorted: Arc<dyn ExecutionPlan> = Arc::new(SortMergeJoinExec::try_new(
         Arc::clone(join.left()),
         Arc::clone(join.right()),
         join.on().to_vec(),
-        join.filter().cloned(),
+        join.filter().map(left_first).transpose()?,
         *join.join_type(),
         vec![SortOptions::default(); join.on().len()],
         join.null_equality(),

@@ -9,7 +9,7 @@ use datafusion::functions::datetime::to_local_time;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::tree::change_parts;
+use crate::tree::{cast_of, change_parts};
 
 /// The rule; place it before the one that gives types, whose casts are none of these.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl AnalyzerRule for LocalTimes {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let is_one = |expr: &Expr| cast_of(expr).is_some();
+        let is_one = |expr: &Expr| without_zone(expr).is_some();
         change_parts(plan, is_one, |expr, schema| {
             expr.transform_up(|expr| of_its_zone(expr, schema))
         })
@@ -29,17 +29,13 @@ impl AnalyzerRule for LocalTimes {
 }
 
 /// What becomes a timestamp without a zone.
-fn cast_of(expr: &Expr) -> Option<&Expr> {
-    let (value, field) = match expr {
-        Expr::Cast(cast) => (&cast.expr, &cast.field),
-        Expr::TryCast(cast) => (&cast.expr, &cast.field),
-        _ => return None,
-    };
-    matches!(field.data_type(), DataType::Timestamp(_, None)).then_some(value)
+fn without_zone(expr: &Expr) -> Option<&Expr> {
+    let (value, to) = cast_of(expr)?;
+    matches!(to, DataType::Timestamp(_, None)).then_some(value)
 }
 
 fn of_its_zone(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let of_type = cast_of(&expr).map(|value| value.get_type(schema));
+    let of_type = without_zone(&expr).map(|value| value.get_type(schema));
     // What has no type yet is none of these.
     let Some(Ok(DataType::Timestamp(_, Some(_)))) = of_type else {
         return Ok(Transformed::no(expr));

@@ -9,12 +9,15 @@ mod aggregate;
 mod backslashes;
 mod casts;
 mod comparisons;
+mod conditions;
 mod cooperative;
 mod correlated;
 mod days;
+mod distinct_keys;
 mod fallible_projections;
 mod filters;
 mod forgetting;
+mod frames;
 mod grouping_keys;
 mod guard;
 mod guarded_case;
@@ -31,6 +34,7 @@ mod not_in;
 mod one_nan;
 mod overflow;
 mod ranges;
+mod repeated_keys;
 mod scalar_subqueries;
 mod set_comparisons;
 mod sort_keys;
@@ -59,11 +63,11 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 pub use aggregate::AggregateIntoScan;
 pub use backslashes::LiteralBackslashes;
 pub use casts::LossyCasts;
-pub(crate) use casts::is_as_it_is;
 pub use comparisons::Comparisons;
 pub use cooperative::CooperativeJoins;
 pub use correlated::CorrelatedSubqueries;
 pub use days::{DaysBetween, TimesOfDays};
+pub use frames::RangesOfDays;
 pub use grouping_keys::GroupingKeys;
 pub use guarded_case::GuardedCase;
 pub use in_lists::Lists;
@@ -76,7 +80,6 @@ pub use not_in::NullsOfIn;
 pub use one_nan::OneNan;
 pub use overflow::CheckedArithmetic;
 pub use scalar_subqueries::ScalarSubqueries;
-pub(crate) use scalar_subqueries::is_value;
 pub use set_comparisons::SetComparisons;
 pub use subqueries::TestsAsColumns;
 pub use sums::CheckedSums;
@@ -86,12 +89,15 @@ pub use years::YearsInRange;
 pub(crate) use years::date_part;
 
 use self::casts::CastsOfTexts;
+use self::conditions::ConditionsThatGuard;
+use self::distinct_keys::DistinctKeys;
 use self::fallible_projections::ForRowsLeftOut;
 use self::filters::FiltersOfColumns;
 use self::forgetting::SortsAsAskedFor;
 use self::guard::Guarded;
 use self::inner_joins::{KeysOfOneKind, KeysOfTwo};
 use self::known_values::OfComputed;
+use self::repeated_keys::RepeatedKeys;
 use self::sort_keys::SortKeys;
 use self::top_groups::OfFloats;
 use self::twin_names::OfTwins;
@@ -140,6 +146,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
             Arc::new(TopKIntoScan) as _,
         ],
     );
+    rules.push(Arc::new(ConditionsThatGuard));
     rules
 }
 
@@ -165,7 +172,10 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         .iter()
         .position(|r| r.name() == "optimize_projections")
         .unwrap_or(rules.len());
-    rules.insert(place, Arc::new(JoinOrder));
+    rules.splice(
+        place..place,
+        [Arc::new(JoinOrder) as _, Arc::new(DistinctKeys) as _],
+    );
     let subqueries = rules
         .iter()
         .position(|r| r.name() == "decorrelate_predicate_subquery")
@@ -186,18 +196,14 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     ];
     rules.splice(0..0, first);
     rules.push(Arc::new(SortKeys));
+    rules.push(Arc::new(RepeatedKeys));
     rules.push(Arc::new(CastsOfTexts));
     rules
 }
 
 /// The functions that the rules have plans call.
-pub fn functions() -> [Arc<ScalarUDF>; 4] {
-    [
-        casts::function(),
-        overflow::function(),
-        intervals::function(),
-        scalar_subqueries::function(),
-    ]
+pub fn functions() -> [Arc<ScalarUDF>; 2] {
+    [overflow::function(), intervals::function()]
 }
 
 /// The scan below operators that change neither rows nor values but for projections; expressions

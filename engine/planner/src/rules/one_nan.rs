@@ -6,13 +6,13 @@
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::functions::math::nanvl;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::tree::change_parts;
+use crate::tree::{change_once, change_parts};
 
 /// The rule; place it behind those that give types.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl AnalyzerRule for OneNan {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         change_parts(plan, may_be_none, |expr, schema| {
-            expr.rewrite(&mut Naming { schema })
+            change_once(expr, is_named, |expr| named(expr, schema))
         })
     }
 }
@@ -53,38 +53,25 @@ fn is_number(by: &ScalarValue) -> bool {
     }
 }
 
-/// Gives each such operation the NaN that it may have.
-struct Naming<'a> {
-    schema: &'a DFSchema,
+/// Whether that is an operation that has been given its NaN.
+fn is_named(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call)
+        if call.func == nanvl() && call.args.first().is_some_and(may_be_none))
 }
 
-impl TreeNodeRewriter for Naming<'_> {
-    type Node = Expr;
-
-    fn f_down(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
-        // A plan may be analyzed again.
-        let is_named = matches!(&expr, Expr::ScalarFunction(call)
-            if call.func == nanvl() && call.args.first().is_some_and(may_be_none));
-        let next = match is_named {
-            true => TreeNodeRecursion::Jump,
-            false => TreeNodeRecursion::Continue,
-        };
-        Ok(Transformed::new(expr, false, next))
+/// Gives such an operation the NaN that it may have.
+fn named(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    if !may_be_none(&expr) {
+        return Ok(Transformed::no(expr));
     }
-
-    fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
-        if !may_be_none(&expr) {
-            return Ok(Transformed::no(expr));
-        }
-        let (nan, minus) = match expr.get_type(self.schema)? {
-            DataType::Float64 => (lit(f64::NAN), lit(-1.0)),
-            DataType::Float32 => (lit(f32::NAN), lit(-1.0_f32)),
-            _ => return Ok(Transformed::no(expr)),
-        };
-        Ok(Transformed::yes(match expr {
-            // A product has the NaN that goes into it, and the store knows products.
-            Expr::Negative(value) => *value * minus,
-            quotient => nanvl().call(vec![quotient, nan]),
-        }))
-    }
+    let (nan, minus) = match expr.get_type(schema)? {
+        DataType::Float64 => (lit(f64::NAN), lit(-1.0)),
+        DataType::Float32 => (lit(f32::NAN), lit(-1.0_f32)),
+        _ => return Ok(Transformed::no(expr)),
+    };
+    Ok(Transformed::yes(match expr {
+        // A product has the NaN that goes into it, and the store knows products.
+        Expr::Negative(value) => *value * minus,
+        quotient => nanvl().call(vec![quotient, nan]),
+    }))
 }

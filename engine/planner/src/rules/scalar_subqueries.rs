@@ -5,40 +5,17 @@
 //! And the rows of VALUES are computed while the query is planned, before any subquery has a value. The join
 //! that it makes of `x IN (SELECT max(a) …)` names a column twice, unless that has a name.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, internal_err};
-use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlan, LogicalPlanBuilder, ReturnFieldArgs, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Subquery, Union, Values, Volatility,
-};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery, Union, Values};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::hidden;
 use crate::tree::{has_part, has_subquery, map_named_expressions};
 use crate::unnest::{gives_one_row, has_subquery_below};
-
-const NAME: &str = "flashmesh:value";
-
-static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
-    Arc::new(ScalarUDF::from(MaybeNull {
-        // Of a constant it would be one.
-        signature: Signature::any(1, Volatility::Volatile),
-    }))
-});
-
-/// A value that may be NULL, for all that planners know: a node that runs a part of a plan must know it.
-pub fn function() -> Arc<ScalarUDF> {
-    Arc::clone(&FUNCTION)
-}
-
-/// Whether a function is that one.
-pub(crate) fn is_value(function: &ScalarUDF) -> bool {
-    function.name() == NAME
-}
 
 /// The rule.
 #[derive(Debug)]
@@ -134,8 +111,7 @@ fn maybe_null(expr: Expr) -> Result<Transformed<Expr>> {
     let (qualifier, field) = subquery.subquery.schema().qualified_field(0);
     let (qualifier, name) = (qualifier.cloned(), field.name().clone());
     let column = Expr::Column(subquery.subquery.schema().columns().swap_remove(0));
-    let value = Expr::ScalarFunction(ScalarFunction::new_udf(function(), vec![column]));
-    let value = value.alias_qualified(qualifier, name);
+    let value = hidden::maybe_null(column).alias_qualified(qualifier, name);
     let plan = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone()).project([value])?;
     Ok(Transformed::yes(Expr::ScalarSubquery(Subquery {
         subquery: Arc::new(plan.build()?),
@@ -162,38 +138,4 @@ fn queried(values: Values) -> Result<Transformed<LogicalPlan>> {
         _ => LogicalPlan::Union(Union::try_new(rows)?),
     };
     Ok(Transformed::yes(query))
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct MaybeNull {
-    signature: Signature,
-}
-
-impl ScalarUDFImpl for MaybeNull {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        match types {
-            [only] => Ok(only.clone()),
-            _ => internal_err!("{NAME} takes one value"),
-        }
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        Ok(Arc::new(
-            Field::clone(&args.arg_fields[0])
-                .with_name(NAME)
-                .with_nullable(true),
-        ))
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        Ok(args.args[0].clone())
-    }
 }

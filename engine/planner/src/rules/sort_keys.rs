@@ -3,20 +3,20 @@
 //! Whether rows are sorted by `-(a * b)`, `sqrt(x + 1)` or `a * b > 7` it works out from between which values the
 //! parts of the key are. Of a product, a quotient or CASE it knows none, fails over that, and takes even a sort by
 //! this very key for no order: merging sorted partitions, windows and ordered aggregates over it were internal
-//! errors. Here such a key is computed as a column below, and that is sorted by.
+//! errors. Here such a key is computed as a column below, and that is sorted by. So is what windows are partitioned
+//! by, over joins: of an expression over a column that the join has made equal to another, DataFusion finds fewer
+//! keys than there are.
 
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, Result};
-use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::logical_expr::expr::Sort as SortExpr;
-use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder, Sort, Window};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalSortExpr, create_physical_expr};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalSortExpr};
 
-use crate::tree::map_named_expressions;
+use crate::tree::{map_named_expressions, physical_of};
 
 /// The rule; place it behind those that simplify.
 #[derive(Debug)]
@@ -42,8 +42,11 @@ impl OptimizerRule for SortKeys {
             | LogicalPlan::Aggregate(Aggregate { input, .. }) => Arc::clone(input),
             _ => return Ok(Transformed::no(plan)),
         };
+        let is_joined = matches!(plan, LogicalPlan::Window(_))
+            && input.exists(|node| Ok(matches!(node, LogicalPlan::Join(_))))?;
         let mut keys = Keys {
             input: &input,
+            is_joined,
             config,
             columns: vec![],
         };
@@ -90,9 +93,15 @@ fn without_keys(plan: LogicalPlan, columns: Vec<Column>) -> Result<LogicalPlan> 
     LogicalPlanBuilder::from(plan).project(columns)?.build()
 }
 
+fn is_plain(key: &Expr) -> bool {
+    matches!(key, Expr::Column(_) | Expr::Literal(..))
+}
+
 /// The keys over an operator's input that become columns.
 struct Keys<'a> {
     input: &'a Arc<LogicalPlan>,
+    /// Whether a join is in it.
+    is_joined: bool,
     config: &'a dyn OptimizerConfig,
     /// What is computed, and what it is called.
     columns: Vec<(Expr, String)>,
@@ -107,7 +116,7 @@ impl Keys<'_> {
                 let params = &mut call.params;
                 params.order_by = self.of_sorts(std::mem::take(&mut params.order_by));
                 let by = std::mem::take(&mut params.partition_by);
-                params.partition_by = by.into_iter().map(|key| self.of(key)).collect();
+                params.partition_by = by.into_iter().map(|key| self.of_partition(key)).collect();
                 Expr::WindowFunction(call)
             }
             Expr::AggregateFunction(mut call) => {
@@ -128,12 +137,26 @@ impl Keys<'_> {
         sorts.collect()
     }
 
+    fn of_partition(&mut self, key: Expr) -> Expr {
+        match self.is_joined && !is_plain(&key) {
+            true => self.column_of(key),
+            false => self.of(key),
+        }
+    }
+
     /// The key, or the column with its value.
     fn of(&mut self, key: Expr) -> Expr {
+        let is_computed = self.columns.iter().any(|(computed, _)| *computed == key);
+        match !is_computed && self.is_known_to_sort(&key) {
+            true => key,
+            false => self.column_of(key),
+        }
+    }
+
+    fn column_of(&mut self, key: Expr) -> Expr {
         let known = self.columns.iter().find(|(computed, _)| *computed == key);
         let name = match known {
             Some((_, name)) => name.clone(),
-            None if self.is_known_to_sort(&key) => return key,
             None => {
                 let name = self.config.alias_generator().next("__sort_key");
                 self.columns.push((key, name.clone()));
@@ -145,12 +168,11 @@ impl Keys<'_> {
 
     /// Whether rows that are sorted by a key are known to be sorted by it.
     fn is_known_to_sort(&self, key: &Expr) -> bool {
-        if matches!(key, Expr::Column(_) | Expr::Literal(..)) {
+        if is_plain(key) {
             return true;
         }
         let schema = self.input.schema();
-        let (properties, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
-        let Ok(key) = create_physical_expr(key, schema, &properties, &planning) else {
+        let Ok(key) = physical_of(key, schema) else {
             return true;
         };
         let key = PhysicalSortExpr::new_default(key);

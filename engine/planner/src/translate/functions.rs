@@ -13,8 +13,8 @@ use flashmesh_storage::kernel::Kind;
 use super::{Scope, string_literal, text_of, translate, translate_string};
 use crate::Reason;
 use crate::functions::{metric_of, query_vector};
+use crate::hidden::is_as_it_is;
 use crate::kernels::KernelFunction;
-use crate::rules::is_as_it_is;
 
 /// Names of DataFusion's own functions, to tell a missing one from a user's.
 static BUILT_IN: LazyLock<HashSet<String>> = LazyLock::new(|| {

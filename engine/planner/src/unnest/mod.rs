@@ -9,6 +9,7 @@
 //! around it, which is planned twice by that: subqueries of which DataFusion makes a join by itself are
 //! left to it ([`plain`]).
 
+mod conditions;
 mod domain;
 mod functions;
 mod outer;
@@ -97,7 +98,10 @@ fn unnested(node: LogicalPlan, names: &mut Names) -> Result<Transformed<LogicalP
         | LogicalPlan::Aggregate(Aggregate { input, .. })
         | LogicalPlan::Window(Window { input, .. }) => input.as_ref(),
         LogicalPlan::Join(join) => {
-            let changed = above_join(join, names)?;
+            let changed = match join.join_type {
+                JoinType::Inner => above_join(join, names),
+                _ => conditions::of_sides(join, names),
+            }?;
             return Ok(changed.map_or_else(|| Transformed::no(node), Transformed::yes));
         }
         _ => return Ok(Transformed::no(node)),
@@ -151,12 +155,6 @@ fn above_join(join: &Join, names: &mut Names) -> Result<Option<LogicalPlan>> {
     }
     if !needs_domain {
         return Ok(None);
-    }
-    if join.join_type != JoinType::Inner {
-        return not_impl_err!(
-            "a subquery in the condition of an outer join that uses columns of the joined tables in this way; \
-             join with a query that has its value as a column"
-        );
     }
     let conditions = join
         .filter

@@ -9,11 +9,11 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, JoinType, NullEquality, Result};
 use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, Expr, ExprSchemable, FetchType, LogicalPlan, Operator, SkipType, TryCast,
+    BinaryExpr, Cast, Expr, ExprSchemable, FetchType, LogicalPlan, Operator, SkipType,
 };
 
 use super::outer::{outer_columns, outer_columns_of_node};
-use crate::tree::{has_subquery, subquery_of};
+use crate::tree::{cast_of, has_subquery, subquery_of};
 
 /// What of a subquery is asked.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -105,10 +105,7 @@ fn keeps_names_apart(plan: &LogicalPlan) -> Result<bool> {
 
 /// The column that is cast.
 fn cast_column(expr: &Expr) -> Option<&Column> {
-    let (Expr::Cast(Cast { expr, .. }) | Expr::TryCast(TryCast { expr, .. })) = expr else {
-        return None;
-    };
-    match expr.as_ref() {
+    match cast_of(expr)?.0 {
         Expr::Column(column) => Some(column),
         inner => cast_column(inner),
     }

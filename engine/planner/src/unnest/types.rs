@@ -1,7 +1,7 @@
 //! Types of the columns that subqueries use of the queries around them.
 //!
-//! A subquery is planned with those that a column has then. Where rows of several queries come together, `UNION`,
-//! DataFusion gives their columns one type later, and leaves what subqueries use of them as it was.
+//! A subquery is planned with those that a column has then. Where rows of several queries come together, `UNION`, or
+//! values of CASE, DataFusion gives them one type later, and leaves what subqueries use of them as it was.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 
 use super::outer::has_subquery_below;
 use super::{lateral, with_plan, with_subquery};
-use crate::tree::{map_named_expressions, subquery_of};
+use crate::tree::{has_part, map_named_expressions, subquery_of};
 
 /// Gives them the types that the columns will have; place it before the rule that gives types.
 #[derive(Debug)]
@@ -39,6 +39,15 @@ impl AnalyzerRule for OuterTypes {
                     TypeCoercion::new().analyze(union, config)?,
                 ))
             }
+            node if has_case(&node)? => {
+                let node = node.recompute_schema()?;
+                let typed = TypeCoercion::new().analyze(node.clone(), config)?;
+                let is_as_typed = typed
+                    .schema()
+                    .logically_equivalent_names_and_types(node.schema());
+                has_any |= !is_as_typed;
+                Ok(Transformed::yes(if is_as_typed { node } else { typed }))
+            }
             node if has_any => node.recompute_schema().map(Transformed::yes),
             node => Ok(Transformed::no(node)),
         })?;
@@ -56,6 +65,13 @@ fn has_several_types(union: &Union) -> bool {
         let mut columns = one.iter().zip(other.iter());
         columns.any(|(one, other)| one.data_type() != other.data_type())
     })
+}
+
+/// Whether a projection has a CASE, and no subquery, whose own columns may have other types.
+fn has_case(node: &LogicalPlan) -> Result<bool> {
+    Ok(matches!(node, LogicalPlan::Projection(_))
+        && has_part(node, |expr| matches!(expr, Expr::Case(_)))?
+        && !has_subquery_below(node)?)
 }
 
 /// `around`: the columns of the queries around the plan, the nearest last.

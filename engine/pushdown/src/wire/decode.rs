@@ -408,15 +408,16 @@ fn data_type(message: proto::DataType, depth: u32) -> Result<DataType> {
         TypeKind::Float32 => DataType::Float32,
         TypeKind::Float64 => DataType::Float64,
         TypeKind::Decimal128 => {
-            match (u8::try_from(message.precision), i8::try_from(message.scale)) {
-                (Ok(precision), Ok(scale)) => DataType::Decimal128(precision, scale),
-                _ => {
-                    return Err(ProgramError::malformed(format!(
-                        "a decimal of precision {} and scale {}",
-                        message.precision, message.scale
-                    )));
-                }
-            }
+            let (precision, scale) = digits(&message)?;
+            DataType::Decimal128(precision, scale)
+        }
+        TypeKind::Decimal256 => {
+            let (precision, scale) = digits(&message)?;
+            DataType::Decimal256(precision, scale)
+        }
+        TypeKind::Map => {
+            let sorted = message.sorted;
+            DataType::Map(only_child(message, depth)?, sorted)
         }
         TypeKind::Date32 => DataType::Date32,
         TypeKind::Date64 => DataType::Date64,
@@ -447,6 +448,16 @@ fn data_type(message: proto::DataType, depth: u32) -> Result<DataType> {
         TypeKind::Binary => DataType::Binary,
         TypeKind::LargeBinary => DataType::LargeBinary,
     })
+}
+
+fn digits(message: &proto::DataType) -> Result<(u8, i8)> {
+    match (u8::try_from(message.precision), i8::try_from(message.scale)) {
+        (Ok(precision), Ok(scale)) => Ok((precision, scale)),
+        _ => Err(ProgramError::malformed(format!(
+            "a decimal of precision {} and scale {}",
+            message.precision, message.scale
+        ))),
+    }
 }
 
 fn field(message: proto::Field, depth: u32) -> Result<Field> {

@@ -362,6 +362,16 @@ fn data_type(data_type: &DataType) -> proto::DataType {
             message.children = vec![field(child)];
             TypeKind::FixedSizeList
         }
+        DataType::Decimal256(precision, scale) => {
+            message.precision = (*precision).into();
+            message.scale = (*scale).into();
+            TypeKind::Decimal256
+        }
+        DataType::Map(entries, sorted) => {
+            message.sorted = *sorted;
+            message.children = vec![field(entries)];
+            TypeKind::Map
+        }
         DataType::Struct(fields) => {
             message.children = fields.iter().map(|child| field(child)).collect();
             TypeKind::Struct
