@@ -6,7 +6,6 @@ use std::sync::Arc;
 use datafusion::common::{Column, DFSchema, JoinType, TableReference};
 use datafusion::execution::SessionState;
 use datafusion::functions::core::expr_fn::named_struct;
-use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
@@ -18,6 +17,7 @@ use datafusion::sql::sqlparser::ast::{
     self, Assignment, AssignmentTarget, ConflictTarget, DoUpdate, OnConflict, OnConflictAction,
     OnInsert, SqliteOnConflict,
 };
+use flashmesh_planner::ranks::row_number;
 use flashmesh_planner::{FlashTable, first_of_keys};
 use flashmesh_storage::index::IndexDefinition;
 use flashmesh_storage::table::{Generated, TableSnapshot};

@@ -51,7 +51,7 @@ pub mod named_casts;
 mod plan_cache;
 mod printed;
 pub mod progress;
-mod ranks;
+pub mod ranks;
 mod reason;
 mod reduce;
 mod regexps;

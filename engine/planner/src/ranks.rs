@@ -16,7 +16,7 @@ use datafusion::logical_expr::function::{
 };
 use datafusion::logical_expr::window_state::WindowAggState;
 use datafusion::logical_expr::{
-    Documentation, LimitEffect, PartitionEvaluator, Signature, WindowUDF, WindowUDFImpl,
+    Documentation, Expr, LimitEffect, PartitionEvaluator, Signature, WindowUDF, WindowUDFImpl,
 };
 use datafusion::physical_expr::PhysicalExpr;
 
@@ -29,6 +29,12 @@ pub fn functions() -> [Arc<WindowUDF>; 4] {
         ntile_udwf(),
     ]
     .map(|inner| Arc::new(WindowUDF::from(Signed { inner })))
+}
+
+/// The number of a row in its partition, from 1. What plans call must be what nodes that run a part of them know.
+pub fn row_number() -> Expr {
+    let [row_number, ..] = functions();
+    row_number.call(vec![])
 }
 
 /// DataFusion's function, with signed numbers.

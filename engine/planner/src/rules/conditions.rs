@@ -36,13 +36,17 @@ impl PhysicalOptimizerRule for ConditionsThatGuard {
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let changed = plan.transform_up(|node| {
-            if let Some(filter) = node.downcast_ref::<FilterExec>() {
-                return guarded_filter(filter);
-            }
-            match node.downcast_ref::<ProjectionExec>() {
-                Some(projection) => guarded_projection(projection),
-                None => Ok(Transformed::no(node)),
-            }
+            let changed = if let Some(filter) = node.downcast_ref::<FilterExec>() {
+                guarded_filter(filter)?
+            } else if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
+                guarded_projection(projection)?
+            } else {
+                None
+            };
+            Ok(match changed {
+                Some(changed) => Transformed::yes(changed),
+                None => Transformed::no(node),
+            })
         })?;
         Ok(changed.data)
     }
@@ -52,16 +56,19 @@ impl PhysicalOptimizerRule for ConditionsThatGuard {
     }
 }
 
-fn guarded_filter(filter: &FilterExec) -> Result<Plan> {
+/// The filter with such a condition; `None` where it has one.
+fn guarded_filter(filter: &FilterExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let schema = filter.input().schema();
     let predicate = Arc::clone(filter.predicate());
     let predicate = guarded(predicate, &schema, Unknown::IsFalse)?;
+    if !predicate.transformed {
+        return Ok(None);
+    }
     let builder = FilterExecBuilder::from(filter).with_predicate(predicate.data);
-    let changed = Arc::new(builder.build()?) as _;
-    Ok(Transformed::new_transformed(changed, predicate.transformed))
+    Ok(Some(Arc::new(builder.build()?)))
 }
 
-fn guarded_projection(projection: &ProjectionExec) -> Result<Plan> {
+fn guarded_projection(projection: &ProjectionExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let schema = projection.input().schema();
     let mut has_changed = false;
     let exprs = projection.expr().iter().map(|one| {
@@ -70,14 +77,15 @@ fn guarded_projection(projection: &ProjectionExec) -> Result<Plan> {
         Ok(ProjectionExpr::new(expr.data, one.alias.clone()))
     });
     let exprs = exprs.collect::<Result<Vec<_>>>()?;
-    let changed = ProjectionExec::try_new(exprs, Arc::clone(projection.input()))?;
-    Ok(Transformed::new_transformed(
-        Arc::new(changed) as _,
-        has_changed,
-    ))
+    if !has_changed {
+        return Ok(None);
+    }
+    let input = Arc::clone(projection.input());
+    let schema = projection.schema();
+    let changed = ProjectionExec::try_new_with_schema_metadata(exprs, input, &schema)?;
+    Ok(Some(Arc::new(changed)))
 }
 
-type Plan = Transformed<Arc<dyn ExecutionPlan>>;
 type Condition = Arc<dyn PhysicalExpr>;
 
 /// What NULL is in a condition.

@@ -10,11 +10,12 @@ use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DataFusionError, JoinType, NullEquality, Result};
-use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{
     Expr, ExprFunctionExt, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, ident, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
+
+use crate::ranks::row_number;
 
 /// What the right side of such an operation is called, so that the join that DataFusion makes of it is
 /// told from those that a query names.

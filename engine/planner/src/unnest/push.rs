@@ -6,7 +6,6 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{
     Column, DFSchema, JoinType, NullEquality, Result, ScalarValue, not_impl_err,
 };
-use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema};
 use datafusion::logical_expr::{
@@ -18,6 +17,7 @@ use datafusion::logical_expr::{
 use super::domain::{Domain, has_sets};
 use super::outer::{outer_columns, outer_columns_of_node};
 use super::{Names, lateral, left_joined, with_plan, with_subquery};
+use crate::ranks::row_number;
 use crate::tree::{map_named_expressions, subquery_of};
 
 /// Brings a domain down a plan. Each plan that it gives has the columns of the one before, then those of the
@@ -175,9 +175,10 @@ impl<'a> Push<'a> {
             .build()?
             .alias(&number.name);
         let number = || Expr::Column(number.clone());
-        let mut kept = number().gt(lit(skip as u64));
+        let place = |rows: usize| lit(i64::try_from(rows).unwrap_or(i64::MAX));
+        let mut kept = number().gt(place(skip));
         if let Some(fetch) = fetch {
-            kept = kept.and(number().lt_eq(lit(skip.saturating_add(fetch) as u64)));
+            kept = kept.and(number().lt_eq(place(skip.saturating_add(fetch))));
         }
         let columns = over.schema().columns().into_iter().map(Expr::Column);
         let columns: Vec<_> = columns.collect();
