@@ -14,6 +14,8 @@ import pyarrow.parquet
 import pytest
 import trustme
 from conftest import binary
+from datafusion.common import NullTreatment
+from datafusion.expr import Window
 from flashmesh import col, remote, script
 from flashmesh import functions as f
 
@@ -282,6 +284,23 @@ def test_functions_in_python_see_what_the_server_left(stocked, source):
     count = source["sensor"].to_pylist().count(9)
     assert frame.aggregate([col("d")], [f.count(col("d")).alias("n")]).fetchall() == [(18, count)]
     assert sum(seen) == count
+
+
+def test_frames_that_substrait_has_no_words_for_are_refused(db):
+    db.execute("CREATE TABLE gaps AS SELECT value AS id, value % 2 AS p, nullif(value % 3, 0) AS k FROM range(0, 10)")
+    gaps, nothing = db.table("gaps"), NullTreatment.IGNORE_NULLS
+    by_id, rows = [col("id").sort()], Window(partition_by=[col("p")], order_by=[col("id").sort()])
+    for unsaid in (
+        lambda: gaps.select(f.sum(col("k"), filter=col("id") > 4).over(rows)),
+        lambda: gaps.select(f.count(col("k"), distinct=True).over(Window(partition_by=[col("p")]))),
+        lambda: gaps.select(f.last_value(col("k"), null_treatment=nothing).over(rows)),
+        lambda: gaps.aggregate([col("p")], [f.first_value(col("k"), order_by=by_id, null_treatment=nothing)]),
+    ):
+        with pytest.raises(flashmesh.Error, match="can't be said in Substrait; use SQL"):
+            unsaid().fetchall()
+    assert len(gaps.select(f.sum(col("k")).over(rows)).fetchall()) == 10
+    sums = gaps.aggregate([col("p")], [f.sum(col("k"), filter=col("id") > 4)])
+    assert sorted(sums.fetchall()) == [(0, 2), (1, 3)]
 
 
 def test_lists_are_unnested_here(stocked):
