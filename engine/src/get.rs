@@ -20,11 +20,13 @@ use flashmesh_storage::index::Index;
 use flashmesh_storage::index::hash::proves;
 use flashmesh_storage::lookup::KeyLookup;
 use flashmesh_storage::node::{Command, RuntimeFilters, SegmentQueue};
+use flashmesh_storage::page::{RowValues, Value};
 use flashmesh_storage::table::TableSnapshot;
 
 use crate::Session;
 use crate::error::{Error, Result};
 use crate::exact::cast_exactly;
+use crate::names::table_reference;
 
 /// Keys of one command.
 const COMMAND_KEYS: usize = 32_768;
@@ -82,6 +84,39 @@ impl Keyed {
     }
 }
 
+/// A row of a table.
+#[derive(Debug)]
+pub struct Row {
+    schema: SchemaRef,
+    values: RowValues,
+}
+
+impl Row {
+    fn new(keyed: &Keyed, values: RowValues) -> Self {
+        let schema = Arc::clone(keyed.schema());
+        Self { schema, values }
+    }
+
+    /// The first of some rows with all columns.
+    fn first_of(keyed: &Keyed, rows: &RecordBatch) -> Self {
+        let mut values = RowValues::with_capacity(rows.num_columns());
+        for column in rows.columns() {
+            values.push_array(column.slice(0, 1));
+        }
+        Self::new(keyed, values)
+    }
+
+    /// The table's columns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The values, one for each column.
+    pub fn values(&self) -> impl Iterator<Item = Value<'_>> {
+        self.values.iter()
+    }
+}
+
 impl Session {
     /// The rows of a table whose primary key is one of `keys`, in any order; keys that no row has
     /// give none. It blocks: an async caller runs it on a thread for that.
@@ -94,14 +129,28 @@ impl Session {
         self.rows_of(&keyed, &keyed.keys(keys)?, &keyed.columns())
     }
 
-    /// [`Session::get`] of few keys where all that it takes is cached, so that it waits for nothing;
-    /// else `None`.
+    /// The row of a table whose primary key is `key`, an array of one value, if there is one. It blocks as
+    /// [`Session::get`] does.
     ///
     /// # Errors
     /// Those of [`Session::get`].
-    pub fn get_cached(&self, table: &str, keys: &ArrayRef) -> Result<Option<Vec<RecordBatch>>> {
-        let keyed = self.keyed(table)?;
-        self.cached_rows_of(&keyed, &keyed.keys(keys)?, &keyed.columns())
+    pub fn get_one(&self, table: &str, key: &ArrayRef) -> Result<Option<Row>> {
+        let keyed = self.keyed(table_reference(table))?;
+        let rows = self.rows_of(&keyed, &keyed.keys(key)?, &keyed.columns())?;
+        Ok(rows.first().map(|rows| Row::first_of(&keyed, rows)))
+    }
+
+    /// [`Session::get_one`] where all that it takes is cached, so that it waits for nothing; else `None`.
+    ///
+    /// # Errors
+    /// Those of [`Session::get`].
+    pub fn get_one_cached(&self, table: &str, key: &ArrayRef) -> Result<Option<Option<Row>>> {
+        let keyed = self.keyed(table_reference(table))?;
+        let (keys, columns) = (keyed.keys(key)?, keyed.columns());
+        let capability = self.catalog().authority().capability(&keyed.table);
+        let node = self.engine().node();
+        let found = node.look_up_one_cached(&keyed.lookup(&keys, &columns), &capability)?;
+        Ok(found.map(|found| found.map(|values| Row::new(&keyed, values))))
     }
 
     /// [`Session::rows_of`] of few keys where all that it takes is cached; else `None`.
@@ -156,7 +205,7 @@ impl Session {
         self.flash_schema(&name)?;
         self.principal()
             .check(Right::Read, &name.schema, &name.table)?;
-        let named = (name.schema.to_string(), name.table.to_string());
+        let named = (String::from(&*name.schema), String::from(&*name.table));
         let seen = self.workspace().snapshots([&named])?.pop().flatten();
         let snapshot = seen.ok_or_else(|| StorageError::NotFound {
             kind: "table",

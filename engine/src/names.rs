@@ -1,5 +1,6 @@
 //! What things are called: the catalog and its schemas, and names in statements.
 
+use datafusion::common::TableReference;
 use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -14,6 +15,20 @@ pub(crate) const SYSTEM_SCHEMA: &str = "system";
 pub(crate) const CHANGE_ACCOUNTS: &str = "change_accounts";
 /// The key of a field's metadata that says what a column is for.
 pub(crate) const COMMENT: &str = "comment";
+
+/// A table's name as SQL reads it. Most are a plain word, for which no parser need be asked: it would
+/// take longer than a row by its key.
+pub(crate) fn table_reference(name: &str) -> TableReference {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    let is_word = name.bytes().next().is_some_and(is_plain)
+        && name
+            .bytes()
+            .all(|byte| is_plain(byte) || byte.is_ascii_digit());
+    match is_word {
+        true => TableReference::bare(name),
+        false => TableReference::from(name),
+    }
+}
 
 /// Whether what a column is said to be makes it count by itself, in the words of SQLite and MySQL.
 pub(crate) fn is_auto_increment(said: &[Token]) -> bool {

@@ -7,13 +7,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array, UInt64Array};
 use arrow::compute::kernels::cmp;
 use arrow::compute::{filter_record_batch, take};
 use arrow::datatypes::{DataType, SchemaRef};
 
 use crate::index::{Index, hash};
-use crate::segment::{Chunk, Segment, SegmentId, read_rows, row_id};
+use crate::page::{RowValues, Value};
+use crate::segment::{Chunk, RowReader, Segment, SegmentId, read_rows, row_id};
 use crate::store::PageReader;
 use crate::table::TableSnapshot;
 use crate::{Result, StorageError};
@@ -46,19 +47,13 @@ impl KeyLookup<'_> {
     /// # Errors
     /// `Invalid` for an index with a tail; the device's errors; `Corrupt`, which names the page.
     pub(crate) fn run(&self, reader: &mut PageReader) -> Result<Vec<RecordBatch>> {
-        if !self.index.tail.is_empty() {
-            return Err(StorageError::Invalid(format!(
-                "index '{}' does not cover all rows, so it can't be asked alone",
-                self.index.definition.name
-            )));
-        }
+        self.check_covers_all()?;
         let schema = self.schema()?;
         let candidates = self.candidates(reader)?;
         let mut batches = Vec::new();
         for candidates in candidates.chunk_by(|a, b| a.segment == b.segment) {
             let id = candidates[0].segment;
-            // Others may have taken a segment's place: its rows are covered again with theirs.
-            let Some(segment) = self.table.segments.iter().find(|s| s.id == id) else {
+            let Some(segment) = self.segment(id) else {
                 continue;
             };
             let live = candidates.iter().filter(|c| segment.has_row(c.row));
@@ -73,6 +68,97 @@ impl KeyLookup<'_> {
             }
         }
         Ok(batches)
+    }
+
+    /// A row with one of the keys, if there is one, without arrays of its values: what they are, in the
+    /// order of [`columns`](Self::columns). The index is of one column, which is among those.
+    ///
+    /// # Errors
+    /// As [`Self::run`]; `Invalid` for an index of several columns, or of one that is not wanted.
+    pub(crate) fn run_for_one(&self, reader: &mut PageReader) -> Result<Option<RowValues>> {
+        self.check_covers_all()?;
+        let key_column = match self.index.definition.columns.as_slice() {
+            [column] => self.columns.iter().position(|wanted| wanted == column),
+            _ => None,
+        };
+        let key_column = key_column.ok_or_else(|| {
+            StorageError::Invalid("one row is looked for by one column, which is wanted".into())
+        })?;
+        let is_proved = hash::proves(self.index, &[self.keys[0].data_type()]);
+        for candidate in self.candidates(reader)? {
+            let segment = self.segment(candidate.segment);
+            let Some(segment) = segment.filter(|segment| segment.has_row(candidate.row)) else {
+                continue;
+            };
+            let row = self.row_of(segment, candidate.row, reader)?;
+            if is_proved || self.is_key(candidate.key as usize, row.get(key_column))? {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is wanted of a row of a segment.
+    fn row_of(&self, segment: &Segment, row: u32, reader: &mut PageReader) -> Result<RowValues> {
+        let mut values = RowValues::with_capacity(self.columns.len());
+        let mut reader = RowReader::new(reader, row);
+        for column in self.columns {
+            let (chunk, data_type) = self.column_of(segment, *column)?;
+            reader.read(chunk, data_type, &mut values)?;
+        }
+        Ok(values)
+    }
+
+    /// Whether a value in the index's only column is the key of this number.
+    fn is_key(&self, key: usize, value: Option<Value<'_>>) -> Result<bool> {
+        let keys = &self.keys[0];
+        Ok(match value {
+            Some(Value::Text(text)) => keys
+                .as_string_view_opt()
+                .is_some_and(|keys| keys.value(key) == text),
+            Some(Value::Binary(bytes)) => keys
+                .as_binary_view_opt()
+                .is_some_and(|keys| keys.value(key) == bytes),
+            Some(Value::Array(value)) => {
+                let same = cmp::eq(value, &keys.slice(key, 1))?;
+                same.is_valid(0) && same.value(0)
+            }
+            // Of numbers the index proves it, and floats are no keys.
+            _ => false,
+        })
+    }
+
+    /// # Errors
+    /// `Invalid` for an index with a tail.
+    fn check_covers_all(&self) -> Result<()> {
+        match self.index.tail.is_empty() {
+            true => Ok(()),
+            false => Err(StorageError::Invalid(format!(
+                "index '{}' does not cover all rows, so it can't be asked alone",
+                self.index.definition.name
+            ))),
+        }
+    }
+
+    /// The segment of this number. Others may have taken its place: its rows are covered again with
+    /// theirs.
+    fn segment(&self, id: SegmentId) -> Option<&Segment> {
+        let mut segments = self.table.segments.iter();
+        segments.find(|s| s.id == id).map(|segment| &**segment)
+    }
+
+    /// A segment's chunk of a column, and the column's type.
+    fn column_of<'s>(&self, segment: &'s Segment, column: u32) -> Result<(&'s Chunk, &DataType)> {
+        match segment.chunks.get(column as usize) {
+            Some(chunk) => {
+                let field = self.table.scan_schema.field(column as usize);
+                Ok((chunk, field.data_type()))
+            }
+            None => Err(StorageError::corrupt(format!(
+                "segment {} of table '{}' has no column number {column}",
+                segment.id.0, self.table.name
+            ))),
+        }
     }
 
     fn schema(&self) -> Result<SchemaRef> {
@@ -107,7 +193,6 @@ impl KeyLookup<'_> {
     ) -> Result<RecordBatch> {
         let mut rows: Vec<u32> = candidates.iter().map(|c| c.row).collect();
         rows.dedup();
-        let fields = self.table.scan_schema.fields();
         let key_columns = self.index.definition.columns.as_slice();
         let types: Vec<&DataType> = self.keys.iter().map(|key| key.data_type()).collect();
         // What the index does not prove is read too, and compared.
@@ -121,14 +206,8 @@ impl KeyLookup<'_> {
         let wanted: Vec<u32> = wanted.iter().copied().chain(others).collect();
         let chunks = wanted
             .iter()
-            .map(|c| match segment.chunks.get(*c as usize) {
-                Some(chunk) => Ok((chunk, fields[*c as usize].data_type())),
-                None => Err(StorageError::corrupt(format!(
-                    "segment {} of table '{}' has no column number {c}",
-                    segment.id.0, self.table.name
-                ))),
-            })
-            .collect::<Result<Vec<(&Chunk, &DataType)>>>()?;
+            .map(|column| self.column_of(segment, *column))
+            .collect::<Result<Vec<_>>>()?;
         let arrays = read_rows(reader, &chunks, &rows)?;
         let of_column = |column: u32| {
             let place = wanted.iter().position(|c| *c == column);

@@ -28,6 +28,7 @@ use crate::functions::{self, Kernels};
 use crate::kernel::{Kernel, KernelSet, QueryCalls, has_kernels};
 use crate::lookup::KeyLookup;
 use crate::memory::MemoryBudget;
+use crate::page::RowValues;
 use crate::peer::{CommandKernels, KernelsOfCommand, PeerCommand, PeerStream, Peers};
 use crate::segment::{self, CarriedRun, Segment};
 use crate::shipped::{OfCommand, Sent, ShippedKernels, ToShip};
@@ -201,12 +202,36 @@ impl StorageNode {
         lookup: &KeyLookup<'_>,
         capability: &Capability,
     ) -> Result<Option<Vec<RecordBatch>>> {
+        self.from_cache(lookup, capability, KeyLookup::run)
+    }
+
+    /// A row with one of the keys, if there is one, likewise. The index is of one column, which is among
+    /// those that are wanted.
+    ///
+    /// # Errors
+    /// Those of [`Self::look_up`]; `Invalid` for an index of several columns, or of one that is not
+    /// wanted.
+    pub fn look_up_one_cached(
+        &self,
+        lookup: &KeyLookup<'_>,
+        capability: &Capability,
+    ) -> Result<Option<Option<RowValues>>> {
+        self.from_cache(lookup, capability, KeyLookup::run_for_one)
+    }
+
+    /// What `run` finds without flash; `None` where it would have had to wait for that.
+    fn from_cache<'a, T>(
+        &self,
+        lookup: &KeyLookup<'a>,
+        capability: &Capability,
+        run: impl FnOnce(&KeyLookup<'a>, &mut PageReader) -> Result<T>,
+    ) -> Result<Option<T>> {
         self.authorize(capability, lookup.table)?;
         let mut reader = self.store.reader()?;
         reader.bypass_flash();
-        match lookup.run(&mut reader) {
+        match run(lookup, &mut reader) {
             Err(_) if reader.has_missed() => Ok(None),
-            rows => rows.map(Some),
+            found => found.map(Some),
         }
     }
 

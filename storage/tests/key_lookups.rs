@@ -4,14 +4,18 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray, new_null_array,
+};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, UInt64Type};
 use flashmesh_pushdown::{Expr, InputColumn, Limits, Output, Program, Scalar, verify};
 use flashmesh_storage::accelerator::ScanMetrics;
 use flashmesh_storage::access::AccessPath;
+use flashmesh_storage::capability::Capability;
 use flashmesh_storage::index::{IndexDefinition, IndexKind, hash};
 use flashmesh_storage::lookup::KeyLookup;
 use flashmesh_storage::node::{Command, SegmentQueue, StorageNode};
+use flashmesh_storage::page::Value;
 use flashmesh_storage::table::{Database, DatabaseOptions, LoadTarget, TableLayout, TableSnapshot};
 use flashmesh_storage::{Result, StorageError};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -136,9 +140,14 @@ fn a_lookup_gives_rows_that_have_their_keys() -> Result<()> {
         found.sort();
         expected.sort();
         assert_eq!(found, expected, "seed {seed}");
-        let stranger = node.look_up(&lookup, &node.owner_capability(&indexed));
-        let denied = stranger.unwrap_err();
-        assert!(matches!(denied, StorageError::Denied(_)), "{denied}");
+        check_single_keys(&node, &lookup, &node.owner_capability(&read), &found)?;
+        let capability = node.owner_capability(&indexed);
+        for denied in [
+            node.look_up(&lookup, &capability).unwrap_err(),
+            node.look_up_one_cached(&lookup, &capability).unwrap_err(),
+        ] {
+            assert!(matches!(denied, StorageError::Denied(_)), "{denied}");
+        }
     }
     Ok(())
 }
@@ -238,7 +247,81 @@ fn look_up(
         assert!(new.copied().all(|id| ids.insert(id)), "a row came twice");
         rows.extend(rows_of(&batch.project(&[2, 1])?));
     }
+    check_single_keys(node, &lookup, &capability, &rows)?;
     Ok(rows)
+}
+
+/// Asks for keys of a lookup one at a time: `rows` are those of all of them, and their pages are cached.
+fn check_single_keys(
+    node: &StorageNode,
+    lookup: &KeyLookup<'_>,
+    capability: &Capability,
+    rows: &[Row],
+) -> Result<()> {
+    let [keys] = lookup.keys else {
+        panic!("keys of one column")
+    };
+    let is_number = *keys.data_type() == DataType::Int64;
+    for place in 0..keys.len().min(50) {
+        let key = keys.slice(place, 1);
+        let wanted = rows_of(&one_key(&key)?).remove(0);
+        let has_key = |row: &&Row| match is_number {
+            true => wanted.0.is_some() && row.0 == wanted.0,
+            false => wanted.1.is_some() && row.1 == wanted.1,
+        };
+        let single = KeyLookup {
+            keys: std::slice::from_ref(&key),
+            columns: &[1, 0],
+            ..*lookup
+        };
+        let found = node.look_up_one_cached(&single, capability)?;
+        let found = found.expect("all is cached");
+        let found = found.map(|values| match (values.get(1), values.get(0)) {
+            (Some(number), Some(name)) => (number_of(number), name_of(name)),
+            _ => panic!("two values, not {values:?}"),
+        });
+        let expected: Vec<&Row> = rows.iter().filter(has_key).collect();
+        match found {
+            Some(row) => assert!(expected.contains(&&row), "{row:?}, not of {expected:?}"),
+            None => assert!(expected.is_empty(), "no row, but {expected:?}"),
+        }
+    }
+    let unwanted = KeyLookup {
+        columns: &[],
+        ..*lookup
+    };
+    let refused = node.look_up_one_cached(&unwanted, capability);
+    assert!(matches!(refused, Err(StorageError::Invalid(_))));
+    Ok(())
+}
+
+/// A row with a key of either column.
+fn one_key(key: &ArrayRef) -> Result<RecordBatch> {
+    let columns = schema()
+        .fields()
+        .iter()
+        .map(|field| match field.data_type() {
+            of if of == key.data_type() => Arc::clone(key),
+            other => new_null_array(other, 1),
+        })
+        .collect();
+    Ok(RecordBatch::try_new(schema(), columns)?)
+}
+
+fn number_of(value: Value<'_>) -> Option<i64> {
+    match value {
+        Value::Null => None,
+        Value::Integer(number) => Some(number),
+        other => panic!("{other:?} is no integer"),
+    }
+}
+
+fn name_of(value: Value<'_>) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::Text(name) => Some(name.into()),
+        other => panic!("{other:?} is no text"),
+    }
 }
 
 /// The rows whose key in `column` is one of `keys`, by two streams.

@@ -33,7 +33,7 @@ use crate::functions::{OursByName, ScalarFunction};
 use crate::link::Link;
 use crate::planner::EmbeddedPlanner;
 use crate::query::{self, Batches, Query};
-use crate::rows;
+use crate::rows::{self, RowDicts};
 use crate::run::{handle, wait};
 use crate::table::{QueryTable, with_queries_inlined};
 
@@ -46,6 +46,7 @@ pub(crate) struct Database {
     link: Arc<Link>,
     path: PathBuf,
     is_temporary: bool,
+    dicts: RowDicts,
 }
 
 impl Drop for Database {
@@ -61,6 +62,7 @@ impl Database {
         Ok(Self {
             path: engine.database().path().to_path_buf(),
             is_temporary: engine.is_temporary(),
+            dicts: RowDicts::default(),
             link: Link::new(engine.session()?),
         })
     }
@@ -223,12 +225,11 @@ impl Database {
         let session = self.link.session()?;
         let key = rows::array_of(key)?;
         // Letting other threads have the interpreter and getting it back takes longer than this.
-        let found = match session.get_cached(table, &key)? {
+        let found = match session.get_one_cached(table, &key)? {
             Some(found) => found,
-            None => py.detach(|| session.get(table, &key))?,
+            None => py.detach(|| session.get_one(table, &key))?,
         };
-        let found = found.first();
-        found.map(|batch| rows::dict_of(py, batch, 0)).transpose()
+        found.map(|row| self.dicts.dict_of(py, &row)).transpose()
     }
 
     /// The column of a table's primary key.

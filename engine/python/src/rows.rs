@@ -10,9 +10,10 @@ use arrow::array::{
 use arrow::compute::cast;
 use arrow::datatypes::{
     DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
-    TimeUnit, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    SchemaRef, TimeUnit, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use flashmesh::Error;
+use flashmesh::{Error, Row, Value};
+use parking_lot::Mutex;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::type_object::PyTypeInfo;
@@ -108,21 +109,74 @@ fn all<'a, 'py, C: PyTypeInfo + 'a, T>(
     values.collect()
 }
 
-/// A row as a dict, with the values that [`tuples_of`] gives.
-pub(crate) fn dict_of<'py>(
-    py: Python<'py>,
-    rows: &RecordBatch,
-    row: usize,
-) -> Raises<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (field, column) in rows.schema_ref().fields().iter().zip(rows.columns()) {
-        let value = match column.is_null(row) {
-            true => py.None().into_bound(py),
-            false => value_of(py, column, row)?,
-        };
-        dict.set_item(field.name(), value)?;
+/// Makes dicts of rows. Those of one table have the same keys: the dict of the last one is kept, with
+/// nothing in it but those, and copied, which takes a fraction of making and hashing them anew.
+#[derive(Default)]
+pub(crate) struct RowDicts(Mutex<Option<Arc<Pattern>>>);
+
+/// What dicts of rows of a table have in common.
+struct Pattern {
+    schema: SchemaRef,
+    names: Vec<Py<PyString>>,
+    /// None under each name.
+    dict: Py<PyDict>,
+}
+
+impl RowDicts {
+    /// A row as a dict, with the values that [`tuples_of`] gives.
+    pub fn dict_of<'py>(&self, py: Python<'py>, row: &Row) -> Raises<Bound<'py, PyDict>> {
+        let pattern = self.pattern(py, row.schema())?;
+        let dict = pattern.dict.bind(py).copy()?;
+        for (name, value) in pattern.names.iter().zip(row.values()) {
+            if let Some(value) = value_in(py, value)? {
+                dict.set_item(name, value)?;
+            }
+        }
+        Ok(dict)
     }
-    Ok(dict)
+
+    fn pattern(&self, py: Python<'_>, schema: &SchemaRef) -> Raises<Arc<Pattern>> {
+        let last = self.0.lock().clone();
+        if let Some(pattern) = last.filter(|last| Arc::ptr_eq(&last.schema, schema)) {
+            return Ok(pattern);
+        }
+        // Nothing of Python's is made under the lock: that may run whatever is collected.
+        let pattern = Arc::new(Pattern::of(py, schema)?);
+        *self.0.lock() = Some(Arc::clone(&pattern));
+        Ok(pattern)
+    }
+}
+
+impl Pattern {
+    fn of(py: Python<'_>, schema: &SchemaRef) -> Raises<Self> {
+        let fields = schema.fields().iter();
+        let names: Vec<_> = fields
+            .map(|field| PyString::new(py, field.name()))
+            .collect();
+        let dict = PyDict::new(py);
+        for name in &names {
+            dict.set_item(name, py.None())?;
+        }
+        Ok(Self {
+            schema: Arc::clone(schema),
+            names: names.into_iter().map(Bound::unbind).collect(),
+            dict: dict.unbind(),
+        })
+    }
+}
+
+/// A value of a row; `None` for NULL.
+fn value_in<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    Ok(Some(match value {
+        Value::Null => return Ok(None),
+        Value::Boolean(truth) => truth.into_bound_py_any(py)?,
+        Value::Integer(number) => number.into_bound_py_any(py)?,
+        Value::Unsigned(number) => number.into_bound_py_any(py)?,
+        Value::Float(number) => number.into_bound_py_any(py)?,
+        Value::Text(text) => PyString::new(py, text).into_any(),
+        Value::Binary(bytes) => PyBytes::new(py, bytes).into_any(),
+        Value::Array(array) => value_of(py, array, 0)?,
+    }))
 }
 
 /// The rows of a batch as tuples.

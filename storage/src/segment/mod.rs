@@ -3,6 +3,7 @@
 mod carried;
 mod moves;
 mod page_index;
+mod row;
 mod selection;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ pub use page_index::Totals;
 pub(crate) use page_index::{
     ChunkRecord, page_index_identity, shared_identity, write_page_indexes,
 };
+pub(crate) use row::RowReader;
 pub use selection::RowSelection;
 
 /// Number of a table, never reused within a database.

@@ -75,6 +75,11 @@ pub enum Encoding {
 }
 
 impl Encoding {
+    /// Whether its values can't be read without the chunk's auxiliary page.
+    pub fn uses_aux(self) -> bool {
+        matches!(self, Self::Dict | Self::Fsst)
+    }
+
     pub(super) fn from_u8(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Const,
@@ -346,8 +351,8 @@ impl Page {
     ///
     /// # Errors
     /// `Corrupt` when the page is no group page, has no such part, or the part is none.
-    pub fn part(self: &Arc<Self>, number: u16, label: &str) -> Result<Arc<Page>> {
-        self.open_part(number).map(Arc::new).map_err(|problem| {
+    pub fn part(self: &Arc<Self>, number: u16, label: &str) -> Result<Page> {
+        self.open_part(number).map_err(|problem| {
             let PageHeader { segment, page, .. } = self.header;
             StorageError::corrupt(format!(
                 "{label}, segment {segment}, page {page}, part {number}: {problem}"

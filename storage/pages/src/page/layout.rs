@@ -291,6 +291,12 @@ impl Text {
         (self.min + (word & ((1 << self.width) - 1))) as usize
     }
 
+    /// The bytes of `row`, which the page has.
+    pub fn value<'a>(&self, data: &'a [u8], row: usize) -> &'a [u8] {
+        let start = self.bytes + self.start(data, row);
+        &data[start..start + self.length(data, row)]
+    }
+
     /// The row whose bytes hold `place`, which is before their end.
     pub fn row_at(&self, data: &[u8], place: usize) -> usize {
         let (mut low, mut high) = (0, self.rows.div_ceil(TEXT_BLOCK_ROWS));

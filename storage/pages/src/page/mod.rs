@@ -12,7 +12,8 @@
 //! but for its header ([`Page::part`]): who wants whole rows reads one page.
 //!
 //! The way in is [`encode_chunk`] or [`encode_groups`]; the way out is [`Page::verify`], [`Aux::parse`], and then
-//! [`ColumnBuilder`] for Arrow arrays or [`ints`] and [`strings`] for work on encoded values.
+//! [`ColumnBuilder`] for Arrow arrays, [`RowValues`] for one row, or [`ints`] and [`strings`] for work on
+//! encoded values.
 
 mod auxiliary;
 mod builder;
@@ -28,6 +29,7 @@ mod kind;
 mod layout;
 mod nested;
 pub mod plain;
+mod row;
 mod sketch;
 pub mod strings;
 #[cfg(test)]
@@ -45,6 +47,7 @@ pub use encode::{
 };
 pub use header::{Encoding, Page, PageHeader, PageIdentity, flags};
 pub use index::{PageIndex, PageStart};
+pub use row::{RowValues, Value};
 pub use sketch::{estimate_distinct, merge_sketches};
 pub use zone::{PageZone, ZoneKey, bytes_key, float_of_key, zone_key};
 

@@ -180,6 +180,39 @@ pub(super) fn append_part(page: &Page, aux: &Aux, bytes: &mut Vec<u8>) -> Result
     Ok(())
 }
 
+/// Appends what `codes` stand for to `bytes`, by a page with a symbol table: of a single value a table
+/// of all symbols would take longer.
+pub(super) fn decompress_value(symbols: &Page, codes: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
+    let Layout::Symbols { symbols: start } = *symbols.layout() else {
+        return Err(no_fit(symbols, &Aux::None));
+    };
+    let data = symbols.data();
+    let lengths = &data[..symbols.row_count()];
+    let (table, _) = data[start..].as_chunks::<SYMBOL_BYTES>();
+    let mut codes = codes.iter();
+    while let Some(&code) = codes.next() {
+        if code == ESCAPE {
+            let literal = codes.next().ok_or_else(ends_within_escape)?;
+            bytes.push(*literal);
+            continue;
+        }
+        // A code without a symbol stands for nothing.
+        if let Some((length, symbol)) = lengths
+            .get(usize::from(code))
+            .zip(table.get(usize::from(code)))
+        {
+            let end = bytes.len() + usize::from(*length);
+            bytes.extend_from_slice(symbol);
+            bytes.truncate(end);
+        }
+    }
+    Ok(())
+}
+
+fn ends_within_escape() -> StorageError {
+    StorageError::corrupt("compressed text ends within an escape")
+}
+
 /// Bit `row` of a bitmap.
 #[inline]
 pub(super) fn is_set(bits: &[u8], row: u32) -> bool {
@@ -308,9 +341,7 @@ impl SymbolTable {
                     continue;
                 }
                 let Some(&literal) = codes.get(at + 1) else {
-                    return Err(StorageError::corrupt(
-                        "compressed text ends within an escape",
-                    ));
+                    return Err(ends_within_escape());
                 };
                 // SAFETY: as for `put`; an escape and its byte are two codes that write one byte.
                 unsafe { out.add(length).write(literal) };

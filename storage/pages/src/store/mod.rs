@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 pub use allocator::{ClosedBlock, StoreUsage};
 pub use cache::{CacheStats, PageCache};
 pub use memory::MEMORY_CARD;
+pub use parts::PagePlace;
 pub use reader::{PageReader, ReadCounters};
 pub use writer::{PageWriter, Reservation};
 

@@ -60,6 +60,40 @@ impl RunPart {
     }
 }
 
+/// Where a page of a column is.
+#[derive(Debug, Clone, Copy)]
+pub struct PagePlace<'a> {
+    /// The run that has it, or the page that it is a part of.
+    pub run: &'a PageRun,
+    /// The number of that page in the run.
+    pub page: u32,
+    /// Which part of it, if the column shares pages.
+    pub part: Option<u16>,
+}
+
+impl PageRun {
+    /// Where the page of this number is: for whoever takes several parts of one page.
+    pub fn place_of(&self, page: u32) -> PagePlace<'_> {
+        let Some(part) = &self.part else {
+            let (run, part) = (self, None);
+            return PagePlace { run, page, part };
+        };
+        let run = &*part.run;
+        match part.aux_at(page) {
+            Some(page) => PagePlace {
+                run,
+                page,
+                part: None,
+            },
+            None => PagePlace {
+                run,
+                page: part.group_of(page),
+                part: Some(part.number),
+            },
+        }
+    }
+}
+
 impl PageReader {
     /// [`PageReader::get`] of a page that is a part of another.
     pub(super) fn get_part(&mut self, part: &RunPart, label: &str, page: u32) -> Result<Arc<Page>> {
@@ -69,11 +103,11 @@ impl PageReader {
         let number = part.group_of(page);
         if let Some(group) = self.groups.get(&part.run, number).cloned() {
             self.leave_window(page_number(&part.run, number))?;
-            return group.part(part.number, label);
+            return group.part(part.number, label).map(Arc::new);
         }
         let group = self.get(&part.run, number)?;
         self.groups.insert(page_number(&part.run, number), &group);
-        group.part(part.number, label)
+        group.part(part.number, label).map(Arc::new)
     }
 
     /// [`PageReader::cached`] likewise.
@@ -88,11 +122,11 @@ impl PageReader {
         }
         let number = part.group_of(page);
         if let Some(group) = self.groups.get(&part.run, number) {
-            return group.part(part.number, label).ok();
+            return group.part(part.number, label).map(Arc::new).ok();
         }
         let group = self.cached(&part.run, number)?;
         self.groups.insert(page_number(&part.run, number), &group);
-        group.part(part.number, label).ok()
+        group.part(part.number, label).map(Arc::new).ok()
     }
 
     /// Makes room in the window where a page is that was found elsewhere.

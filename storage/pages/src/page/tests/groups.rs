@@ -40,19 +40,17 @@ fn read(encoded: &EncodedGroups, columns: &[ArrayRef]) -> Vec<Option<ReadChunk>>
     let (mut part, mut next_aux) = (0, 0);
     let chunks = encoded.columns.iter().zip(columns).map(|(column, array)| {
         let column = column.as_ref()?;
-        let aux = match column.aux_pages {
-            0 => Aux::None,
-            _ => {
-                next_aux += 1;
-                Aux::parse(&pages[next_aux - 1], array.data_type()).unwrap()
-            }
-        };
+        let aux_page = (column.aux_pages > 0).then(|| {
+            next_aux += 1;
+            Arc::clone(&pages[next_aux - 1])
+        });
         let parts = pages[aux_pages..].iter();
-        let parts = parts.map(|page| page.part(part, "columns").unwrap());
+        let parts = parts.map(|page| Arc::new(page.part(part, "columns").unwrap()));
         let pages = parts.collect();
         part += 1;
         Some(ReadChunk {
-            aux,
+            aux: parse_aux(aux_page.as_deref(), array.data_type()),
+            aux_page,
             pages,
             zones: column.zones.clone(),
             stats: column.stats.clone(),

@@ -169,6 +169,13 @@ pub(super) fn read_everything(rng: &mut StdRng, page: &Page, aux: &Aux, data_typ
     for array in decoded.into_iter().flatten() {
         array.to_data().validate_full().unwrap();
     }
+    let mut row = RowValues::default();
+    for single in some.into_iter().take(20).chain([rows]) {
+        // Without auxiliary page, and with one that is not made for it.
+        let _ = row.push(data_type, page, None, single);
+        let _ = row.push(data_type, page, Some(page), single);
+    }
+    row.iter().for_each(drop);
     let (mut bytes, mut offsets) = (Vec::new(), Vec::new());
     let short = range.start..range.end.min(range.start + 100);
     if strings::decompress(page, aux, short, &mut bytes, &mut offsets).is_ok() {

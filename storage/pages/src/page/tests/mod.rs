@@ -50,6 +50,7 @@ fn page_identity(page: usize) -> PageIdentity {
 /// A chunk, read back.
 struct ReadChunk {
     aux: Aux,
+    aux_page: Option<Arc<Page>>,
     pages: Vec<Arc<Page>>,
     zones: Vec<PageZone>,
     stats: ChunkStats,
@@ -66,14 +67,16 @@ fn read(chunk: EncodedChunk, data_type: &DataType) -> ReadChunk {
         .enumerate()
         .map(|(number, buffer)| Page::verify(buffer, &page_identity(number), "column 'c'").unwrap())
         .collect();
-    let mut aux = Aux::None;
-    if chunk.aux_pages == 1 {
-        aux = Aux::parse(&pages.remove(0), data_type).unwrap();
-    }
+    let aux_page = (chunk.aux_pages == 1).then(|| pages.remove(0));
     ReadChunk {
-        aux,
+        aux: parse_aux(aux_page.as_deref(), data_type),
+        aux_page,
         pages,
         zones: chunk.zones,
         stats: chunk.stats,
     }
+}
+
+fn parse_aux(page: Option<&Page>, data_type: &DataType) -> Aux {
+    page.map_or(Aux::None, |page| Aux::parse(page, data_type).unwrap())
 }

@@ -136,7 +136,62 @@ pub(super) fn check_chunk(rng: &mut StdRng, array: &ArrayRef, chunk: &ReadChunk)
             check_text(page, &chunk.aux, &range, array);
         }
     }
+    check_single_rows(rng, chunk, array);
     check_zones(chunk, array);
+}
+
+/// Some rows of some pages, one at a time.
+fn check_single_rows(rng: &mut StdRng, chunk: &ReadChunk, array: &ArrayRef) {
+    let data_type = array.data_type();
+    for _ in 0..10.min(chunk.pages.len()) {
+        let page = &chunk.pages[rng.random_range(0..chunk.pages.len())];
+        let header = page.header();
+        // Without what the page's encoding does not use.
+        let aux = chunk.aux_page.as_deref();
+        let aux = aux.filter(|_| header.encoding.uses_aux());
+        let mut row = RowValues::default();
+        if page.is_continuation() || header.has(flags::CONTINUES) {
+            assert!(row.push(data_type, page, aux, 0).is_err());
+            continue;
+        }
+        let rows: Vec<u32> = (0..4)
+            .map(|_| rng.random_range(0..header.row_count))
+            .collect();
+        for row_of_page in &rows {
+            row.push(data_type, page, aux, *row_of_page).unwrap();
+        }
+        for (value, row) in row.iter().zip(rows) {
+            let expected = array.slice(usize::from(header.first_row) + row as usize, 1);
+            let found = array_of(value, data_type);
+            assert!(
+                same(&found, &expected),
+                "{data_type}: {value:?}, not {expected:?}"
+            );
+        }
+        assert!(row.push(data_type, page, aux, header.row_count).is_err());
+    }
+}
+
+/// A value of a row as an array.
+fn array_of(value: Value<'_>, data_type: &DataType) -> ArrayRef {
+    let integers = |number: i128| {
+        let numbers = Decimal128Array::from(vec![number]);
+        let numbers = numbers.with_precision_and_scale(38, 0).unwrap();
+        compute::cast(&numbers, data_type).unwrap()
+    };
+    match value {
+        Value::Null => new_null_array(data_type, 1),
+        Value::Boolean(truth) => Arc::new(BooleanArray::from(vec![truth])),
+        Value::Integer(number) => integers(number.into()),
+        Value::Unsigned(number) => integers(number.into()),
+        Value::Float(number) if *data_type == DataType::Float32 => {
+            Arc::new(Float32Array::from(vec![number as f32]))
+        }
+        Value::Float(number) => Arc::new(Float64Array::from(vec![number])),
+        Value::Text(text) => Arc::new(StringViewArray::from(vec![text])),
+        Value::Binary(bytes) => Arc::new(BinaryViewArray::from(vec![bytes])),
+        Value::Array(array) => Arc::clone(array),
+    }
 }
 
 fn range(rng: &mut StdRng, rows: u32) -> Range<u32> {
