@@ -28,13 +28,16 @@ pub fn functions() -> [Arc<WindowUDF>; 4] {
         dense_rank_udwf(),
         ntile_udwf(),
     ]
-    .map(|inner| Arc::new(WindowUDF::from(Signed { inner })))
+    .map(signed_function)
 }
 
 /// The number of a row in its partition, from 1. What plans call must be what nodes that run a part of them know.
 pub fn row_number() -> Expr {
-    let [row_number, ..] = functions();
-    row_number.call(vec![])
+    signed_function(row_number_udwf()).call(vec![])
+}
+
+fn signed_function(inner: Arc<WindowUDF>) -> Arc<WindowUDF> {
+    Arc::new(WindowUDF::from(Signed { inner }))
 }
 
 /// DataFusion's function, with signed numbers.

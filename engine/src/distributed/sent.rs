@@ -52,25 +52,26 @@ fn are_windows_kept(operator: &dyn ExecutionPlan) -> bool {
 fn is_sent_whole(window: &Arc<dyn WindowExpr>, input: &Schema) -> Result<bool> {
     let (partition_by, order_by) = (window.partition_by(), window.order_by());
     let frame = Arc::clone(window.get_window_frame());
-    let window = window.as_any();
-    if let Some(plain) = window.downcast_ref::<PlainAggregateWindowExpr>() {
+    let of = window.as_any();
+    let sent: Arc<dyn WindowExpr> = if let Some(plain) =
+        of.downcast_ref::<PlainAggregateWindowExpr>()
+    {
         let aggregate = Arc::new(plain.get_aggregate_expr().clone());
         let sent = PlainAggregateWindowExpr::new(aggregate, partition_by, order_by, frame, None);
-        return Ok(format!("{sent:?}") == format!("{plain:?}"));
-    }
-    if let Some(sliding) = window.downcast_ref::<SlidingAggregateWindowExpr>() {
+        Arc::new(sent)
+    } else if let Some(sliding) = of.downcast_ref::<SlidingAggregateWindowExpr>() {
         let aggregate = Arc::new(sliding.get_aggregate_expr().clone());
         let sent = SlidingAggregateWindowExpr::new(aggregate, partition_by, order_by, frame, None);
-        return Ok(format!("{sent:?}") == format!("{sliding:?}"));
-    }
-    let Some(standard) = window.downcast_ref::<StandardWindowExpr>() else {
+        Arc::new(sent)
+    } else if let Some(standard) = of.downcast_ref::<StandardWindowExpr>()
+        && let function = standard.get_standard_func_expr()
+        && let Some(udf) = function.as_any().downcast_ref::<WindowUDFExpr>()
+    {
+        let name = function.name().into();
+        let sent = create_udwf_window_expr(udf.fun(), udf.args(), input, name, false)?;
+        Arc::new(StandardWindowExpr::new(sent, partition_by, order_by, frame))
+    } else {
         return Ok(false);
     };
-    let function = standard.get_standard_func_expr();
-    let Some(udf) = function.as_any().downcast_ref::<WindowUDFExpr>() else {
-        return Ok(false);
-    };
-    let sent =
-        create_udwf_window_expr(udf.fun(), udf.args(), input, function.name().into(), false)?;
-    Ok(format!("{sent:?}") == format!("{function:?}"))
+    Ok(format!("{sent:?}") == format!("{window:?}"))
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::Schema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::config::ConfigOptions;
@@ -121,17 +121,12 @@ fn guarded(expr: Condition, schema: &Schema, unknown: Unknown) -> Result<Transfo
     if last.is_empty() && !has_changed {
         return Ok(Transformed::no(expr));
     }
+    let mut last = last.into_iter();
     let first = first.into_iter().reduce(|all, next| binary(all, op, next));
-    let guard = |all, next| guard(all, op, next, schema, unknown);
-    let all = match first {
-        Some(first) => last.into_iter().try_fold(first, guard)?,
-        None => {
-            let mut last = last.into_iter();
-            let first = last.next().expect("an operator has operands");
-            last.try_fold(first, guard)?
-        }
-    };
-    Ok(Transformed::yes(all))
+    let first = first.or_else(|| last.next());
+    let first = first.expect("an operator has operands");
+    let all = last.try_fold(first, |all, next| guard(all, op, next, schema, unknown));
+    all.map(Transformed::yes)
 }
 
 fn connective(expr: &Condition) -> Option<Operator> {
@@ -185,7 +180,7 @@ fn may_fail(expr: &Condition, schema: &Schema) -> Result<bool> {
             !cast.cast_options().safe && !to.is_string() && !is_widening_cast(&from, to)
         } else if let Some(binary) = part.downcast_ref::<BinaryExpr>() {
             let divides = matches!(binary.op(), Operator::Divide | Operator::Modulo);
-            divides && !is_float(&part.data_type(schema)?) && !binary.right().is::<Literal>()
+            divides && !part.data_type(schema)?.is_floating() && !binary.right().is::<Literal>()
         } else if let Some(call) = part.downcast_ref::<ScalarFunctionExpr>() {
             !is_as_it_is(call.fun()) && !is_maybe_null(call.fun())
         } else {
@@ -197,8 +192,4 @@ fn may_fail(expr: &Condition, schema: &Schema) -> Result<bool> {
         })
     })?;
     Ok(may)
-}
-
-fn is_float(of: &DataType) -> bool {
-    matches!(of, DataType::Float32 | DataType::Float64)
 }

@@ -30,8 +30,8 @@ impl AnalyzerRule for DaysBetween {
     }
 }
 
-/// Makes moments, to the nanosecond, of dates and coarser moments to which anything else is added than a constant number of days and months, as in
-/// PostgreSQL and DuckDB; place it before the rule that gives types.
+/// Makes moments, to the nanosecond, of dates and coarser moments to which anything else is added than a constant
+/// number of days and months, as in PostgreSQL and DuckDB; place it before the rule that gives types.
 #[derive(Debug)]
 pub struct TimesOfDays;
 

@@ -27,7 +27,7 @@ pub(super) fn of_sides(join: &Join, names: &mut Names) -> Result<Option<LogicalP
     let mut kept = Vec::new();
     let mut changed = false;
     for condition in split_conjunction(condition) {
-        if !sides.is_to_move(condition)? {
+        if !condition.exists(|expr| Ok(sides.used(expr)?.is_some()))? {
             kept.push(condition.clone());
             continue;
         }
@@ -76,15 +76,15 @@ struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    /// Whether a condition has a subquery that is not computed once for all rows.
-    fn is_to_move(&self, condition: &Expr) -> Result<bool> {
-        condition.exists(|expr| {
-            Ok(match subquery_of(expr) {
-                None => false,
-                Some(_) if Kind::of(expr) != Kind::Value => true,
-                Some(_) => !self.columns_of(expr)?.is_empty(),
-            })
-        })
+    /// The columns of the sides that a subquery uses; `None` for what is none, and for a value that is computed once
+    /// for all rows.
+    fn used(&self, expr: &Expr) -> Result<Option<Vec<Column>>> {
+        if subquery_of(expr).is_none() {
+            return Ok(None);
+        }
+        let columns = self.columns_of(expr)?;
+        let is_one = Kind::of(expr) == Kind::Value && columns.is_empty();
+        Ok((!is_one).then_some(columns))
     }
 
     /// The columns of the sides that an expression uses, its subqueries among it.
@@ -119,13 +119,9 @@ impl Sides<'_> {
     /// A condition with columns in the place of its subqueries.
     fn with_columns(&mut self, condition: &Expr) -> Result<Expr> {
         let changed = condition.clone().transform_down(|expr| {
-            if subquery_of(&expr).is_none() {
+            let Some(columns) = self.used(&expr)? else {
                 return Ok(Transformed::no(expr));
-            }
-            let columns = self.columns_of(&expr)?;
-            if Kind::of(&expr) == Kind::Value && columns.is_empty() {
-                return Ok(Transformed::new(expr, false, TreeNodeRecursion::Jump));
-            }
+            };
             let Some(side) = self.of(&columns) else {
                 return not_impl_err!(
                     "a subquery in the condition of an outer join that uses columns of both of its sides; \

@@ -316,10 +316,13 @@ fn data_type(data_type: &DataType) -> proto::DataType {
         DataType::Float16 => TypeKind::Float16,
         DataType::Float32 => TypeKind::Float32,
         DataType::Float64 => TypeKind::Float64,
-        DataType::Decimal128(precision, scale) => {
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
             message.precision = (*precision).into();
             message.scale = (*scale).into();
-            TypeKind::Decimal128
+            match data_type {
+                DataType::Decimal128(..) => TypeKind::Decimal128,
+                _ => TypeKind::Decimal256,
+            }
         }
         DataType::Date32 => TypeKind::Date32,
         DataType::Date64 => TypeKind::Date64,
@@ -361,11 +364,6 @@ fn data_type(data_type: &DataType) -> proto::DataType {
             message.size = *size;
             message.children = vec![field(child)];
             TypeKind::FixedSizeList
-        }
-        DataType::Decimal256(precision, scale) => {
-            message.precision = (*precision).into();
-            message.scale = (*scale).into();
-            TypeKind::Decimal256
         }
         DataType::Map(entries, sorted) => {
             message.sorted = *sorted;
