@@ -53,7 +53,8 @@ pub(crate) fn assign(rows: LogicalPlan) -> Result<LogicalPlan> {
     )?))
 }
 
-fn assign_values(mut values: Values, targets: &[Expr]) -> Result<Values> {
+/// VALUES in which the casts that DataFusion put there are such values; `targets` name the table's columns.
+pub(crate) fn assign_values(mut values: Values, targets: &[Expr]) -> Result<Values> {
     let schema = DFSchema::empty();
     let columns = values.schema.columns();
     let names: Vec<_> = columns

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::datasource::{MemTable, source_as_provider};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Alias, Cast};
-use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan};
+use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan, TableScan};
 use flashmesh_storage::page::SEGMENT_ROWS;
 
 use crate::assign::Assign;
 
-/// The rows of a query that is VALUES of constants, or columns of one, in at most so many rows that
-/// they are one segment. `None` for other queries.
+/// The rows of a query that is VALUES of constants, or a batch in memory, or columns of one, in at most so many rows
+/// that they are one segment. `None` for other queries.
 ///
 /// # Errors
 /// Those of a cast, as the plan of operators would have them.
@@ -60,6 +61,15 @@ fn rows_of(query: &LogicalPlan) -> Result<Option<Rows>> {
             }
             Ok(Some(Rows { count, columns }))
         }
+        LogicalPlan::TableScan(scan) => Ok(batch_of(scan).map(|rows| Rows {
+            count: rows.num_rows(),
+            columns: rows
+                .columns()
+                .iter()
+                .cloned()
+                .map(ColumnarValue::Array)
+                .collect(),
+        })),
         LogicalPlan::Projection(projection) => {
             let Some(input) = rows_of(&projection.input)? else {
                 return Ok(None);
@@ -77,6 +87,21 @@ fn rows_of(query: &LogicalPlan) -> Result<Option<Rows>> {
             }))
         }
         _ => Ok(None),
+    }
+}
+
+/// The rows of a table in memory that has one batch of them.
+fn batch_of(scan: &TableScan) -> Option<RecordBatch> {
+    let table = source_as_provider(&scan.source).ok()?;
+    let [rows] = table.downcast_ref::<MemTable>()?.batches.as_slice() else {
+        return None;
+    };
+    let rows = rows.try_read().ok()?;
+    match rows.as_slice() {
+        [rows] if scan.projection.is_none() && scan.filters.is_empty() && scan.fetch.is_none() => {
+            Some(rows.clone()).filter(|rows| rows.num_rows() <= SEGMENT_ROWS)
+        }
+        _ => None,
     }
 }
 
@@ -108,7 +133,7 @@ fn column_of<'a>(values: impl Iterator<Item = Option<&'a Expr>>) -> Result<Optio
 
 /// The value of an expression that does no more than to name constants, and columns of `input`, and
 /// to assign them to the table's columns.
-fn value_of(
+pub(crate) fn value_of(
     expr: &Expr,
     schema: &DFSchema,
     input: &[ColumnarValue],

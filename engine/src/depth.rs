@@ -11,10 +11,16 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::error::{Error, Result};
 
+/// The stack of each thread on which statements are planned and run.
+pub const STACK_BYTES: usize = 16 << 20;
+
 /// Operators of one expression, one after the other. (DuckDB allows 1,000 levels.)
 const OPERATORS: usize = 1000;
 /// SELECTs and joins of one query, one after the other.
 const QUERIES: usize = 500;
+
+/// Parentheses within parentheses. The parser takes fewer, and takes its time to find that out.
+const NESTED: usize = 500;
 
 /// What has been read between two parentheses.
 #[derive(Default)]
@@ -29,7 +35,7 @@ struct Level {
 /// [`Error::Usage`].
 pub(crate) fn check(sql: &str, dialect: &dyn Dialect) -> Result<()> {
     // Each link of a chain takes two bytes at least.
-    if sql.len() < 2 * OPERATORS.min(QUERIES) {
+    if sql.len() < (2 * OPERATORS.min(QUERIES)).min(NESTED) {
         return Ok(());
     }
     // The parser says what is wrong with what has no tokens.
@@ -39,7 +45,14 @@ pub(crate) fn check(sql: &str, dialect: &dyn Dialect) -> Result<()> {
     let mut levels = vec![Level::default()];
     for token in &tokens {
         match token {
-            Token::LParen | Token::LBracket | Token::LBrace => levels.push(Level::default()),
+            Token::LParen | Token::LBracket | Token::LBrace => {
+                levels.push(Level::default());
+                if levels.len() > NESTED {
+                    return Err(Error::usage(format!(
+                        "a statement has more than {NESTED} parentheses within each other"
+                    )));
+                }
+            }
             Token::RParen | Token::RBracket | Token::RBrace if levels.len() > 1 => {
                 levels.pop();
             }
@@ -142,6 +155,7 @@ mod tests {
         assert!(is_refused(&format!("SELECT ({}1)", "1-".repeat(1100))));
         assert!(is_refused(&format!("SELECT a{}", "[1]".repeat(1100))));
         assert!(is_refused(&format!("SELECT a{}", "::INT".repeat(1100))));
+        assert!(is_refused(&format!("SELECT {}1", "(".repeat(600))));
     }
 
     #[test]

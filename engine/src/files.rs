@@ -10,12 +10,14 @@ use datafusion::dataframe::DataFrame;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
+use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::{Expr, cast, lit};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 
+use crate::csv_files::{CsvFiles, with_types_of};
 use crate::error::{Error, Result};
 
 /// How to read files whose format leaves questions open. Parquet and Arrow files answer them
@@ -26,13 +28,14 @@ pub struct FileOptions {
     pub format: Option<String>,
     /// The format of files whose ending tells none.
     pub format_without_ending: Option<String>,
-    /// CSV: the first line names the columns; `None`: as `datafusion.catalog.has_header` says.
+    /// CSV: the first line names the columns; `None`: where it has no values, if `datafusion.catalog.has_header`.
     pub header: Option<bool>,
     /// CSV: what separates fields.
     pub delimiter: Option<char>,
     /// CSV: fields that equal this text are NULL, quoted or not (an empty field always is).
     pub null: Option<String>,
-    /// CSV: quoted fields may hold line ends. A file is then read by one thread.
+    /// CSV: quoted fields may hold line ends, as is seen where one of the first rows has them. A file is then read by
+    /// one thread.
     pub newlines_in_values: bool,
     /// CSV: what stands around fields in which separators are text; `"` in general.
     pub quote: Option<char>,
@@ -154,14 +157,13 @@ async fn listing_config(
     let Some((first_path, first)) = paths.first().zip(urls.first()) else {
         return Err(Error::usage("no file was named"));
     };
-    let listing = listing_options(first_path, first, options, state).await?;
+    let mut listing = listing_options(first_path, first, options, state).await?;
     let format = listing.format.get_ext();
-    let is_csv = format == "csv";
-    let is_text = is_csv || format == "json";
-    let config = |urls| {
+    let is_text = format == "csv" || format == "json";
+    let config = |urls, listing| {
         let config = ListingTableConfig::new_with_multi_paths(urls);
         config
-            .with_listing_options(listing.clone())
+            .with_listing_options(listing)
             .infer_partitions_from_path(state)
     };
     if !options.columns.is_empty() {
@@ -171,22 +173,31 @@ async fn listing_config(
             Ok(Field::new(name, data_type, true))
         });
         let schema = Schema::new(columns.collect::<Result<Vec<_>>>()?);
-        return Ok((config(urls).await?, schema));
+        return Ok((config(urls, listing).await?, schema));
     }
+    let mut csv = listing.format.downcast_ref().map(CsvFiles::new);
     let mut schema = Schema::empty();
     for (path, url) in paths.iter().zip(&urls) {
-        let inferred = listing
-            .infer_schema(state, url)
-            .await
-            .map_err(|e| Error::usage(format!("can't read '{path}': {}", Error::from(e))))?;
-        if is_csv && !schema.fields().is_empty() {
-            check_places(&schema, &inferred, first_path, path)?;
+        let unreadable =
+            |e: DataFusionError| Error::usage(format!("can't read '{path}': {}", Error::from(e)));
+        if let Some(csv) = &mut csv {
+            // The names of a table's columns are those of the file.
+            let is_said = target.is_some() || !state.config_options().catalog.has_header;
+            let header = options.header.or(is_said.then_some(true));
+            let looked_at = csv.look_at(path, url, &listing.file_extension, header, state);
+            looked_at.await.map_err(unreadable)?;
+            continue;
         }
+        let inferred = listing.infer_schema(state, url).await.map_err(unreadable)?;
         schema = Schema::try_merge([schema, inferred.as_ref().clone()]).map_err(|e| {
             Error::usage(format!(
                 "the columns of '{path}' don't fit those of '{first_path}': {e}"
             ))
         })?;
+    }
+    if let Some(csv) = csv {
+        schema = of_all(&csv.schemas)?;
+        listing.format = Arc::new(csv.format);
     }
     let target = target.filter(|_| is_text);
     let schema = renamed(&schema, &options.names)?;
@@ -210,7 +221,20 @@ async fn listing_config(
         let target = target?.field_with_name(field.name()).ok()?;
         Some(target.data_type().clone())
     });
-    Ok((config(urls).await?, schema))
+    Ok((config(urls, listing).await?, schema))
+}
+
+/// The columns of CSV files.
+fn of_all(files: &[(String, Schema)]) -> Result<Schema> {
+    let Some(((first, schema), others)) = files.split_first() else {
+        return Ok(Schema::empty());
+    };
+    others
+        .iter()
+        .try_fold(schema.clone(), |all, (file, schema)| {
+            check_places(&all, schema, first, file)?;
+            Ok(with_types_of(&all, schema))
+        })
 }
 
 /// Refuses CSV files of other columns than the first one has: they are read by their places.

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow::array::{Array, AsArray, MAX_INLINE_VIEW_LEN};
+use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;
 use datafusion::common::stats::Precision;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::spill::get_record_batch_memory_size;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, StatisticsArgs, StatisticsContext,
 };
@@ -206,7 +207,7 @@ async fn cut(
                 return;
             }
         };
-        let batch_bytes = get_record_batch_memory_size(&batch);
+        let batch_bytes = bytes_of(&batch);
         let mut offset = 0;
         while offset < batch.num_rows() {
             let taken = (batch.num_rows() - offset).min(SEGMENT_ROWS - rows);
@@ -230,6 +231,27 @@ async fn cut(
     if rows > 0 {
         let _ = sender.send(Ok(group)).await;
     }
+}
+
+/// What the rows of a batch take. Views of texts count as those: many batches of a sort are slices of the same texts,
+/// and whose size counted as that of all of them had segments of few rows.
+fn bytes_of(batch: &RecordBatch) -> usize {
+    let columns = batch.columns().iter();
+    let bytes = columns.map(|column| match column.data_type() {
+        DataType::Utf8View => bytes_of_views(column.as_string_view().views()),
+        DataType::BinaryView => bytes_of_views(column.as_binary_view().views()),
+        _ => {
+            let sliced = column.to_data().get_slice_memory_size();
+            sliced.unwrap_or_else(|_| column.get_array_memory_size())
+        }
+    });
+    bytes.sum()
+}
+
+fn bytes_of_views(views: &[u128]) -> usize {
+    let elsewhere = views.iter().map(|view| *view as u32);
+    let elsewhere = elsewhere.filter(|length| *length > MAX_INLINE_VIEW_LEN);
+    std::mem::size_of_val(views) + elsewhere.map(|length| length as usize).sum::<usize>()
 }
 
 /// Encodes a group and starts its writes; gives the writer back.

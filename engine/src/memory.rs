@@ -107,6 +107,75 @@ impl MemoryPool for UserMemory {
     }
 }
 
+/// A pool that does not count what merges of sorted rows hold.
+///
+/// A merge has a few batches of each of its inputs. Those of a sort in memory are slices of what the sort has counted
+/// already, and a batch of texts counts as all that it is a slice of: sorts of half of the memory limit failed for a
+/// quarter of it that nobody held. Those of a sort that has spilled, or of a scan, are small.
+#[derive(Debug)]
+pub(crate) struct MergedMemory<P>(P);
+
+impl<P: MemoryPool> MergedMemory<P> {
+    /// `pool`, but for merges.
+    pub fn new(pool: P) -> Self {
+        Self(pool)
+    }
+}
+
+fn merges(reservation: &MemoryReservation) -> bool {
+    reservation
+        .consumer()
+        .name()
+        .starts_with("SortPreservingMergeExec")
+}
+
+impl<P: MemoryPool> fmt::Display for MergedMemory<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl<P: MemoryPool> MemoryPool for MergedMemory<P> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.0.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.0.unregister(consumer);
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        if !merges(reservation) {
+            self.0.grow(reservation, additional);
+        }
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        if !merges(reservation) {
+            self.0.shrink(reservation, shrink);
+        }
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        match merges(reservation) {
+            true => Ok(()),
+            false => self.0.try_grow(reservation, additional),
+        }
+    }
+
+    fn reserved(&self) -> usize {
+        self.0.reserved()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        self.0.memory_limit()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use datafusion::execution::memory_pool::GreedyMemoryPool;

@@ -13,6 +13,7 @@ use flashmesh_planner::FlashmeshOptions;
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
+use crate::memory::MergedMemory;
 use crate::names::{CATALOG, DEFAULT_SCHEMA};
 
 /// Share of the memory limit that the smaller input of a hash join may be estimated at: its table takes
@@ -66,7 +67,7 @@ pub(crate) fn memory_limit(wanted: Option<u64>) -> usize {
 /// The memory that queries share.
 pub(crate) fn memory_pool(limit: usize) -> Arc<dyn MemoryPool> {
     Arc::new(TrackConsumersPool::new(
-        FairSpillPool::new(limit),
+        MergedMemory::new(FairSpillPool::new(limit)),
         NonZeroUsize::new(3).expect("3 is not 0"),
     ))
 }

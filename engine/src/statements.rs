@@ -36,11 +36,13 @@ use crate::dml::nullable_values;
 use crate::error::{Error, Result};
 use crate::gate;
 use crate::generated;
+use crate::literal_rows::LiteralRows;
 use crate::macros::parsed_macro;
 use crate::merge;
 use crate::names::{CATALOG, DEFAULT_SCHEMA, SYSTEM_SCHEMA};
 use crate::own_statement::OwnStatement;
 use crate::parameters::Values;
+use crate::parquet_types::with_known_types;
 use crate::parse::parse;
 use crate::pragmas::parsed_pragma;
 use crate::procedures::{parsed_call, parsed_explain_rack, parsed_summarize, parsed_variable};
@@ -201,7 +203,7 @@ impl Session {
             conflict = take_on_conflict(statement);
         }
         let not_null = declared_not_null(&statement);
-        let mut plan = views::planning(same_names::plan(&state, statement)).await?;
+        let mut plan = plan_literals(&state, statement).await?;
         if let Some(not_null) = not_null {
             plan = with_declared(plan, &not_null)?;
         }
@@ -311,7 +313,8 @@ impl Session {
         match plan {
             LogicalPlan::Ddl(ddl) => self.execute_ddl(ddl).await,
             LogicalPlan::Dml(dml) => self.execute_dml(dml, None).await,
-            LogicalPlan::Copy(mut copy) => {
+            LogicalPlan::Copy(copy) => {
+                let mut copy = with_known_types(copy)?;
                 let draft = Draft::of(&mut copy);
                 let written = self.run_now(LogicalPlan::Copy(copy)).await;
                 match draft {
@@ -643,4 +646,26 @@ pub(crate) async fn drain(frame: DataFrame) -> Result<()> {
         batch?;
     }
     Ok(())
+}
+
+/// The plan of a statement, whose literals are planned by a few of them where it inserts many.
+async fn plan_literals(
+    state: &SessionState,
+    mut statement: ParsedStatement,
+) -> Result<LogicalPlan> {
+    let rows = match &mut statement {
+        ParsedStatement::Statement(statement) => LiteralRows::take(statement),
+        _ => None,
+    };
+    let Some(rows) = rows else {
+        return views::planning(same_names::plan(state, statement)).await;
+    };
+    let plan = views::planning(same_names::plan(state, statement.clone())).await?;
+    if let Some(plan) = rows.put(&plan)? {
+        return Ok(plan);
+    }
+    if let ParsedStatement::Statement(statement) = &mut statement {
+        rows.give_back(statement);
+    }
+    views::planning(same_names::plan(state, statement)).await
 }

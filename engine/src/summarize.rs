@@ -1,5 +1,6 @@
 //! `SUMMARIZE`: a row for each column of a table or query, with what its values are like, as DuckDB
-//! gives it. It is one query over one scan, so that counts, minima and maxima come from the store.
+//! gives it. It is a query over one scan, so that counts, minima and maxima come from the store; of wide tables it is
+//! several, as the time that a planner takes grows with the square of how many aggregates there are together.
 
 use arrow::datatypes::DataType;
 use datafusion::sql::parser::Statement as ParsedStatement;
@@ -39,6 +40,9 @@ const COLUMNS: [Column; 12] = [
         ))
     }),
 ];
+
+/// Columns whose aggregates are planned together.
+const TOGETHER: usize = 32;
 
 /// A column that is summarised.
 struct Summarized {
@@ -122,36 +126,61 @@ pub(crate) async fn summary(
             "SUMMARIZE needs a table or a query that has columns",
         ));
     }
-    let list = |items: Vec<String>| items.join(", ");
-    let arrays = COLUMNS.map(|(name, sql_type, value)| {
-        let of_column = |column: &Summarized| {
-            let value = value(column).unwrap_or_else(|| "NULL".into());
-            format!("CAST({value} AS {sql_type})")
-        };
-        format!(
-            "[{}] AS {name}",
-            list(columns.iter().map(of_column).collect())
-        )
-    });
-    let unnested = COLUMNS.map(|(name, ..)| format!("unnest({name}) AS {name}"));
-    let aliases = columns.iter().map(|column| column.alias.clone()).collect();
+    let aliases: Vec<_> = columns.iter().map(|column| column.alias.as_str()).collect();
+    let aliases = aliases.join(", ");
+    let parts = columns.chunks(TOGETHER).enumerate();
+    let parts = parts.map(|(number, columns)| part(number, columns, &aliases));
     let summary = format!(
-        "SELECT {} FROM (SELECT {} FROM (SELECT 1) AS summarized({}))",
-        list(unnested.into()),
-        list(arrays.into()),
-        list(aliases),
+        "SELECT {} FROM ({}) ORDER BY part, place",
+        COLUMNS.map(|(name, ..)| name).join(", "),
+        parts.collect::<Vec<_>>().join(" UNION ALL "),
     );
     let mut parsed = parse(&summary, "generic")?.pop();
-    let inner = parsed.as_mut().and_then(|parsed| match parsed {
+    let whole = parsed.as_mut().and_then(|parsed| match parsed {
         ParsedStatement::Statement(statement) => match statement.as_mut() {
-            Statement::Query(outer) => subquery(outer).and_then(subquery),
+            Statement::Query(whole) => subquery(&mut whole.body),
             _ => None,
         },
         _ => None,
     });
     // As it was parsed, with what its text would not tell: parameters, versions of tables.
-    *inner.ok_or_else(no_query)? = *query;
+    put(&query, &mut whole.ok_or_else(no_query)?.body)?;
     parsed.ok_or_else(no_query)
+}
+
+/// A query of some of the columns, over `(SELECT 1)` in place of what is summarised.
+fn part(number: usize, columns: &[Summarized], aliases: &str) -> String {
+    let arrays = COLUMNS.map(|(name, sql_type, value)| {
+        let of_column = |column: &Summarized| {
+            let value = value(column).unwrap_or_else(|| "NULL".into());
+            format!("CAST({value} AS {sql_type})")
+        };
+        let values: Vec<_> = columns.iter().map(of_column).collect();
+        format!("[{}] AS {name}", values.join(", "))
+    });
+    let unnested = COLUMNS.map(|(name, ..)| format!("unnest({name}) AS {name}"));
+    format!(
+        "SELECT {}, unnest(range(0, {})) AS place, {number} AS part \
+         FROM (SELECT {} FROM (SELECT 1) AS summarized({aliases}))",
+        unnested.join(", "),
+        columns.len(),
+        arrays.join(", "),
+    )
+}
+
+/// Puts the query where the parts have none.
+fn put(query: &Query, parts: &mut SetExpr) -> Result<()> {
+    match parts {
+        SetExpr::SetOperation { left, right, .. } => {
+            put(query, left)?;
+            put(query, right)
+        }
+        part => {
+            let inner = subquery(part).and_then(|part| subquery(&mut part.body));
+            *inner.ok_or_else(no_query)? = query.clone();
+            Ok(())
+        }
+    }
 }
 
 fn no_query() -> Error {
@@ -159,8 +188,8 @@ fn no_query() -> Error {
 }
 
 /// What a query selects from, where that is a query.
-fn subquery(query: &mut Query) -> Option<&mut Query> {
-    let SetExpr::Select(select) = query.body.as_mut() else {
+fn subquery(body: &mut SetExpr) -> Option<&mut Query> {
+    let SetExpr::Select(select) = body else {
         return None;
     };
     match &mut select.from.first_mut()?.relation {

@@ -11,23 +11,29 @@ if TYPE_CHECKING:
 
 
 def to_pandas(table: pa.Table) -> pandas.DataFrame:
-    """A table as pandas has it. pyarrow takes views of texts and bytes there, but for those within lists."""
-    nested = pa.types.is_nested
-    fields = [field.with_type(_without_views(field.type)) if nested(field.type) else field for field in table.schema]
+    """A table as pandas has it. pyarrow takes views of texts and bytes there, but for those within lists, and times of
+    days to the microsecond, which is all that Python's have."""
+    fields = [field.with_type(_as_pandas(field.type)) if _is_other(field.type) else field for field in table.schema]
     schema = pa.schema(fields, table.schema.metadata)
-    return (table if schema == table.schema else table.cast(schema)).to_pandas()
+    return (table if schema == table.schema else table.cast(schema, safe=False)).to_pandas()
 
 
-def _without_views(data_type: pa.DataType) -> pa.DataType:
+def _is_other(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(data_type) or data_type == pa.time64("ns"))
+
+
+def _as_pandas(data_type: pa.DataType) -> pa.DataType:
     types = pa.types
 
     def plain(field: pa.Field) -> pa.Field:
-        return field.with_type(_without_views(field.type))
+        return field.with_type(_as_pandas(field.type))
 
     if types.is_string_view(data_type):
         return pa.string()
     if types.is_binary_view(data_type):
         return pa.binary()
+    if data_type == pa.time64("ns"):
+        return pa.time64("us")
     if types.is_list(data_type):
         return pa.list_(plain(data_type.value_field))
     if types.is_large_list(data_type):

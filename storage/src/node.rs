@@ -202,7 +202,7 @@ impl StorageNode {
         lookup: &KeyLookup<'_>,
         capability: &Capability,
     ) -> Result<Option<Vec<RecordBatch>>> {
-        self.from_cache(lookup, capability, KeyLookup::run)
+        self.run_cached(lookup, capability, KeyLookup::run)
     }
 
     /// A row with one of the keys, if there is one, likewise. The index is of one column, which is among
@@ -216,11 +216,11 @@ impl StorageNode {
         lookup: &KeyLookup<'_>,
         capability: &Capability,
     ) -> Result<Option<Option<RowValues>>> {
-        self.from_cache(lookup, capability, KeyLookup::run_for_one)
+        self.run_cached(lookup, capability, KeyLookup::run_for_one)
     }
 
     /// What `run` finds without flash; `None` where it would have had to wait for that.
-    fn from_cache<'a, T>(
+    fn run_cached<'a, T>(
         &self,
         lookup: &KeyLookup<'a>,
         capability: &Capability,

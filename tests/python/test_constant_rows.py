@@ -95,3 +95,61 @@ def test_parameters_are_stored_as_the_literals_they_stand_for(given):
                 answers.append(str(error))
             con.execute("TRUNCATE t")
         assert answers[0] == answers[1]
+
+
+def test_many_rows_of_literals_are_stored_as_few_are(tmp_path):
+    seed = int(os.environ.get("FLASHMESH_SEED", random.randrange(1 << 32)))
+    print("seed", seed)
+    rng = random.Random(seed)
+    literal = {
+        name: [value for value in values if value[-1] in "0123456789'LEe" and " '" not in value and value[0] != "X"]
+        for name, values in VALUES.items()
+    }
+    with flashmesh.connect(tmp_path / "db") as con:
+        columns = ", ".join(f'"{name}" {of}' for name, of in COLUMNS.items())
+        for table in "few", "many":
+            con.execute(f"CREATE TABLE {table} (row INT, {columns})")
+        stored = refused = 0
+        for _ in range(60):
+            names = ["i", *rng.sample([name for name in COLUMNS if name != "i"], rng.randrange(len(COLUMNS)))]
+            chosen = {name: rng.sample(literal[name], rng.randrange(1, len(literal[name]) + 1)) for name in names}
+            if rng.random() < 0.9:
+                bad = {"4.5", "2147483648", "true", "32768", "'x'", "1.255", "100000000", "'2023-02-29'", "2", "'[1]'"}
+                chosen = {
+                    name: [v for v in values if v not in bad and (name, v) not in [("i", "NULL"), ("u", "-1")]] or ["1"]
+                    for name, values in chosen.items()
+                }
+            rows = [
+                f"({row}, {', '.join(rng.choice(chosen[name]) for name in names)})" for row in range(rng.choice([64, 99, 300]))
+            ]
+            into = "(row, " + ", ".join(f'"{name}"' for name in names) + ")"
+            many = outcome(con, f"INSERT INTO many {into} VALUES {', '.join(rows)}")
+            con.execute("BEGIN")
+            few = [
+                outcome(con, f"INSERT INTO few {into} VALUES {', '.join(rows[at : at + 40])}")
+                for at in range(0, len(rows), 40)
+            ]
+            are_stored = all(answer.startswith("[") for answer in few)
+            con.execute("COMMIT" if are_stored else "ROLLBACK")
+            assert many.startswith("[") == are_stored, (many, few, rows[:3])
+            stored += are_stored
+            refused += not are_stored
+            if are_stored:
+                query = "SELECT * FROM {} ORDER BY row, \"i\", \"s\", \"t\", \"day\", \"f\""
+                both = (con.execute(query.format(table)).fetchall() for table in ("few", "many"))
+                assert str(next(both)) == str(next(both)), rows[:3]
+                for table in "few", "many":
+                    con.execute(f"DELETE FROM {table}")
+        assert stored > 15 and refused > 3, (stored, refused)
+        # In the order in which they are written, and beside what is asked for of them.
+        rows = [f"({row}, {row})" for row in range(1000)]
+        written = f"INSERT INTO many (row, i) VALUES {', '.join(rows)}"
+        assert con.execute(f"{written} RETURNING i").fetchall() == [(row,) for row in range(1000)]
+        assert con.execute("SELECT i FROM many LIMIT 3").fetchall() == [(0,), (1,), (2,)]
+        con.execute("CREATE TABLE keys (k INT PRIMARY KEY, n INT)")
+        rows = [f"({row}, 1)" for row in range(100)]
+        for _ in range(2):
+            con.execute(
+                f"INSERT INTO keys VALUES {', '.join(rows)} ON CONFLICT (k) DO UPDATE SET n = keys.n + excluded.n"
+            )
+        assert con.execute("SELECT count(*), sum(n) FROM keys").fetchall() == [(100, 200)]

@@ -383,3 +383,28 @@ def test_texts_are_joined_after_arithmetic(engines) -> None:
         except duckdb.Error:
             continue
         assert con.execute(sql).fetchall() == expected, sql
+
+
+def test_forms_of_times_are_those_of_postgresql_too(engines) -> None:
+    con, _ = engines
+    of = "TIMESTAMP '2024-02-09 15:07:03.25'"
+    for form, expected in (
+        ("YYYY-MM-DD", "2024-02-09"),
+        ("DD/MM/YY HH24:MI:SS.MS", "09/02/24 15:07:03.250"),
+        ("Dy, DD Mon YYYY HH12:MI AM", "Fri, 09 Feb 2024 03:07 PM"),
+        ('YYYY"-year" DDD', "2024-year 040"),
+        ("%Y %H", "2024 15"),
+    ):
+        assert con.execute(f"SELECT to_char({of}, '{form}')").fetchall() == [(expected,)], form
+    assert str(con.execute("SELECT to_date('09/02/2024', 'DD/MM/YYYY')").fetchall()) == "[(datetime.date(2024, 2, 9),)]"
+    query = "SELECT to_timestamp('2024-02-09 15:07', 'YYYY-MM-DD HH24:MI') = TIMESTAMP '2024-02-09 15:07:00'"
+    assert con.execute(query).fetchall() == [(True,)]
+    with pytest.raises(flashmesh.Error, match="stands for nothing"):
+        con.execute(f"SELECT to_char({of}, 'YYYY-Q')")
+
+
+def test_texts_are_sliced_many_times(engines) -> None:
+    con, peer = engines
+    for slices in ("[2:30]" * 20, "[1:40]" * 40, "[3]", "[0:4]", "[5:2]", "[-3:-1]", "[2:]", "[:3]", "[-2]", "[2:-2][1:-1]"):
+        query = f"SELECT s{slices} FROM (VALUES ('{'äbcdefghij' * 6}'), ('x'), (''), (NULL)) AS t(s)"
+        assert con.execute(query).fetchall() == peer.execute(query).fetchall(), slices

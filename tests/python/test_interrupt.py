@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -70,3 +71,39 @@ def test_ctrl_c_ends_a_query(run):
         process.kill()
     assert output.splitlines()[-1] == "ended"
     assert process.returncode == 0
+
+
+BESIDE = """
+import threading
+import flashmesh
+import pyarrow as pa
+from flashmesh import col
+
+db = flashmesh.connect()
+db.execute("CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 300000) AS s(value)")
+began = threading.Event()
+
+def say(values):
+    began.set()
+    return values
+
+inside = flashmesh.udf(say, [pa.int64()], pa.int64(), "volatile", "inside")
+db.register("x", db.table("t").select(inside(col("a")).alias("a")))
+endless = "SELECT count(*) FROM x JOIN t y ON x.a + y.a % 7 = 3"
+threading.Thread(target=lambda: db.execute(endless), daemon=True).start()
+began.wait()
+for of in range(1, 200):
+    assert db.execute("SELECT count(*) FROM t WHERE a % 1000 < ?", (of,)).fetchall() == [(300 * of,)]
+print("answered", flush=True)
+"""
+
+
+def test_joins_without_an_end_keep_nobody_waiting():
+    process = subprocess.Popen([sys.executable, "-c", BESIDE], stdout=subprocess.PIPE, text=True)
+    late = threading.Timer(PATIENCE, process.kill)
+    late.start()
+    try:
+        assert process.stdout.readline() == "answered\n"
+    finally:
+        late.cancel()
+        process.kill()

@@ -389,3 +389,17 @@ def test_the_modules_names_are_there_when_they_are_asked_for():
     assert found.stdout == "[] sum\n"
     with pytest.raises(AttributeError, match="'flashmesh' has no attribute 'colum'"):
         flashmesh.colum
+
+
+@pytest.mark.parametrize("limit", ["230MB", "256MB", "280MB", "2GB"])
+def test_sorted_texts_are_stored_in_whole_segments(limit):
+    """What a sort holds in memory is counted once: not by the merge, nor by the load, of which each batch is a slice."""
+    with flashmesh.connect(memory_limit=limit) as con:
+        con.execute("""CREATE TABLE t AS SELECT value AS id, value * 7919 % 1500000 AS r,
+            'text number ' || (value * 7919 % 1500000) AS s, value % 1000 AS k FROM range(0, 1500000)""")
+        con.execute("CREATE TABLE u AS SELECT * FROM t ORDER BY s")
+        assert con.execute("SELECT count(*), sum(r), min(s) FROM u").fetchall() == [
+            (1_500_000, 1_500_000 * 1_499_999 // 2, "text number 0")
+        ]
+        (segments,) = con.execute("SELECT segments FROM system.tables WHERE \"table\" = 'u'").fetchone()
+        assert segments <= 1_500_000 // 65_536 + 3

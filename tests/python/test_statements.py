@@ -640,3 +640,31 @@ def test_statements_are_told_apart():
     ):
         assert script.counts_rows(statement) is counts, statement
     assert literal("a\\b\0") == "concat('a', chr(92), 'b', chr(0), '')"
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        "max(s{})".format(" || 'x'" * 200),
+        "max((ts{})::TEXT)".format(" AT TIME ZONE 'UTC'" * 200),
+        "max((b{})::TEXT)".format(" IS NOT TRUE" * 490),
+        "max((j{})::TEXT)".format(" -> 'a'" * 100),
+        "sum(x{})".format(" + x" * 990),
+    ],
+)
+def test_long_chains_do_not_overflow_the_stack(db, chain):
+    """What does ends the process, this one here."""
+    rows = "SELECT value || '' AS s, value * 0.5 AS x, value > 3 AS b, TIMESTAMP '2024-01-01' AS ts, '{}' AS j"
+    db.execute(f"CREATE TABLE chains AS {rows} FROM range(3000)")
+    assert len(db.execute(f"SELECT {chain} FROM chains LIMIT 1").fetchall()) == 1
+
+
+def test_parentheses_have_an_end(db):
+    with pytest.raises(flashmesh.Error, match="parentheses within each other"):
+        db.execute(f"SELECT {'(' * 100_000}1{')' * 100_000}")
+    assert db.execute(f"SELECT {'(' * 30}1{')' * 30}").fetchall() == [(1,)]
+
+
+def test_times_to_the_nanosecond_are_times_of_python(db):
+    frame = db.execute("SELECT TIME '10:00:00.123456789' AS t, [TIME '00:00:01.5'] AS l").df()
+    assert str(frame["t"][0]) == "10:00:00.123456" and str(frame["l"][0][0]) == "00:00:01.500000"

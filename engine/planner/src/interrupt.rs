@@ -3,12 +3,15 @@
 //! A task is cancelled where it waits. A join whose condition few pairs of rows meet looks at all
 //! pairs of a batch with the whole other side first, which may be billions. What it asks for each
 //! few thousand of them is its condition: that fails once nobody wants the rows any more. So do the
-//! calls of users' kernels.
+//! calls of users' kernels. And it lets other tasks of the runtime have the thread's place, of which there is one a
+//! core: two such joins kept everybody else waiting to their end.
 
+use std::cell::Cell;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema};
@@ -18,6 +21,8 @@ use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 
 use crate::kernels::KernelQueryExec;
 
@@ -97,6 +102,34 @@ pub fn with_plain_conditions(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exe
     Ok(plain.data)
 }
 
+/// How long a thread computes conditions before it lets others have its place.
+const TURN: Duration = Duration::from_millis(10);
+/// A thread that computed none for so long has done something else, or waited.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Does some work, after a while of it so that what waits for this thread goes on on another one.
+fn in_turn<T>(work: impl FnOnce() -> T) -> T {
+    thread_local! {
+        /// When this thread began, and when it last ended such work.
+        static TURN_OF: Cell<Option<(Instant, Instant)>> = const { Cell::new(None) };
+    }
+    let now = Instant::now();
+    let begun = match TURN_OF.get() {
+        Some((begun, ended)) if now - ended < PAUSE => begun,
+        _ => now,
+    };
+    let is_over = now - begun > TURN;
+    let done = match Handle::try_current() {
+        Ok(runtime) if is_over && runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
+            block_in_place(work)
+        }
+        _ => work(),
+    };
+    let ended = Instant::now();
+    TURN_OF.set(Some((if is_over { ended } else { begun }, ended)));
+    done
+}
+
 /// An expression until somebody says stop.
 #[derive(Debug, Clone)]
 struct Interruptible {
@@ -133,7 +166,7 @@ impl PhysicalExpr for Interruptible {
         if self.stopped.load(Ordering::Relaxed) {
             return exec_err!("the query was cancelled");
         }
-        self.inner.evaluate(batch)
+        in_turn(|| self.inner.evaluate(batch))
     }
 
     fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {

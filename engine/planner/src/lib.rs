@@ -45,12 +45,14 @@ mod join_keys;
 mod join_order;
 mod json;
 pub mod kernels;
+mod lengths;
 mod moments;
 mod named;
 pub mod named_casts;
 mod plan_cache;
 mod printed;
 pub mod progress;
+mod quotients;
 pub mod ranks;
 mod reason;
 mod reduce;
@@ -123,6 +125,7 @@ fn own_functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
             Arc::new(ScalarUDF::from(zones::Timezone::new())),
             named_casts::function(),
         ])
+        .chain(lengths::functions())
         .chain(written::functions())
 }
 
@@ -133,8 +136,9 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     let typing = analyzer.iter().position(|r| r.name() == "type_coercion");
     let typing = typing.unwrap_or(0);
     analyzer.insert(typing, Arc::new(unnest::OuterTypes));
+    analyzer.insert(typing, Arc::new(rules::DaysBesideMoments));
     analyzer.insert(typing, Arc::new(rules::Comparisons));
-    analyzer.insert(typing, Arc::new(rules::RangesOfDays));
+    analyzer.insert(typing, Arc::new(rules::BoundsOfRanges));
     analyzer.insert(typing, Arc::new(rules::LocalTimes));
     analyzer.insert(typing, Arc::new(rules::TimesOfDays));
     analyzer.insert(typing, Arc::new(rules::GroupingKeys));
@@ -152,6 +156,7 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
         .with_analyzer_rule(Arc::new(rules::DaysBetween))
         .with_analyzer_rule(Arc::new(rules::LossyCasts))
         .with_analyzer_rule(Arc::new(rules::OneNan))
+        .with_analyzer_rule(Arc::new(rules::TwoZeros))
         .with_analyzer_rule(Arc::new(rules::CheckedArithmetic))
         .with_optimizer_rules(rules::optimizer_rules())
         .with_physical_optimizer_rules(rules::physical_optimizer_rules())
@@ -179,6 +184,7 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     let planners = builder.expr_planners().get_or_insert_default();
     planners.insert(0, Arc::new(text_slices::TextSlices));
     planners.insert(0, Arc::new(interval_products::IntervalProducts));
+    planners.insert(0, Arc::new(quotients::WholeQuotients));
     let config = builder.config().get_or_insert_default();
     *config = plan_cache::with_plan_cache(std::mem::take(config));
     if config

@@ -45,16 +45,20 @@ impl ExprPlanner for TextSlices {
     }
 }
 
-/// A place from the front: -1 is the last character.
-fn place(text: &Expr, place: Expr) -> Expr {
-    let number = |value: &Expr| match value {
+/// A place that is a constant.
+fn number(value: &Expr) -> Option<i64> {
+    match value {
         Expr::Literal(value, _) => i64::try_from(value.clone()).ok(),
         Expr::Negative(value) => match value.as_ref() {
             Expr::Literal(value, _) => i64::try_from(value.clone()).ok().map(|n| -n),
             _ => None,
         },
         _ => None,
-    };
+    }
+}
+
+/// A place from the front: -1 is the last character.
+fn place(text: &Expr, place: Expr) -> Expr {
     if let Some(known @ 0..) = number(&place) {
         return lit(known);
     }
@@ -70,6 +74,11 @@ fn place(text: &Expr, place: Expr) -> Expr {
 
 /// Characters from a place to another; none where the second is before the first.
 fn slice(text: Expr, start: Expr, stop: Expr) -> Result<Expr> {
+    // The text once, where it can be: it may be a slice itself.
+    if let (Some(from), Some(to)) = (number(&start), number(&stop)) {
+        let count = to.saturating_sub(from).saturating_add(1).max(0);
+        return Ok(unicode::expr_fn::substring(text, lit(from), lit(count)));
+    }
     let count = stop.clone() - start.clone() + lit(1i64);
     let none = unicode::expr_fn::substring(text.clone(), lit(1i64), lit(0i64));
     let some = unicode::expr_fn::substring(text, start.clone(), count);

@@ -24,6 +24,7 @@ pub(crate) fn runtime() -> Raises<&'static Runtime> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("flashmesh")
+        .thread_stack_size(flashmesh::STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|e| PyRuntimeError::new_err(format!("starting flashmesh's threads: {e}")))?;

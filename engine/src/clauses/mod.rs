@@ -11,6 +11,7 @@ mod deletes;
 mod escapes;
 mod fields;
 mod files;
+mod forms;
 mod functions;
 mod groups;
 mod inserts;

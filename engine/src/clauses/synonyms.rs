@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     OrderByOptions, Select, SelectItem, Value, visit_expressions_mut,
 };
 
+use super::forms::of_strftime;
 use super::lambdas::{is_lambda, put_lambda};
 use super::{call, flow, parsed, refuse};
 use crate::error::Result;
@@ -110,6 +111,12 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
     if name == "any_value" {
         any_in_order(function);
         return Ok(());
+    }
+    if matches!(name.as_str(), "to_char" | "to_date" | "to_timestamp")
+        && let Some(form) = plain_arguments(function).nth(1).and_then(text_of)
+        && let Some(written) = of_strftime(form)?
+    {
+        *form = written;
     }
     // With a condition it is the first element that meets it.
     if matches!(name.as_str(), "array_first" | "list_first")

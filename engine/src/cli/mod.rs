@@ -46,6 +46,7 @@ pub fn main(command_line: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let arguments = Arguments::of_command_line(command_line);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .thread_stack_size(crate::STACK_BYTES)
         .enable_all()
         .build()
     {

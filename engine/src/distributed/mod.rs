@@ -204,6 +204,7 @@ impl Workers {
         runtime
             .worker_threads(parts.threads)
             .thread_name("worker")
+            .thread_stack_size(crate::STACK_BYTES)
             .enable_all();
         let runtime = runtime
             .build()

@@ -41,15 +41,12 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Compute(Option<Runtime>);
 
-/// The stack of each: as much as the main thread of a process has, since statements nest.
-const STACK_BYTES: usize = 8 << 20;
-
 impl Compute {
     pub fn new(threads: usize) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads.max(1))
             .thread_name("flashmesh-query")
-            .thread_stack_size(STACK_BYTES)
+            .thread_stack_size(crate::STACK_BYTES)
             .enable_all()
             .build()
             .map_err(|e| Error::io("starting threads", e))?;

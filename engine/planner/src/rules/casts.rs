@@ -51,7 +51,7 @@ fn is_done(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarFunction(call) if is_as_it_is(&call.func))
 }
 
-/// A comparison of columns in which days of timestamps and whole numbers of floats are as they are: carried back to
+/// A comparison of columns in which days and coarser units of timestamps and whole numbers of floats are as they are: carried back to
 /// what is cast, the interval of the other side is wider than what that has, and the estimate of how many rows are
 /// left fails.
 fn beside_columns(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -66,6 +66,9 @@ fn beside_columns(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             let is_cut = match cast_of(&part) {
                 Some((of, DataType::Date32 | DataType::Date64)) => {
                     matches!(of.get_type(schema)?, DataType::Timestamp(..))
+                }
+                Some((of, DataType::Timestamp(to, _))) => {
+                    matches!(of.get_type(schema)?, DataType::Timestamp(from, _) if from > *to)
                 }
                 Some((of, to)) if decimals(to).is_some() => of.get_type(schema)?.is_floating(),
                 _ => false,

@@ -1,17 +1,25 @@
-//! Arithmetic of dates.
+//! Arithmetic of dates, and comparisons.
 //!
 //! DataFusion's type of `a - b` is a whole number where the difference is computed, and a duration where its
 //! optimizer asks between which values it is: `WHERE a - b > 1` was an internal error. A date with an interval
-//! added is a date to it, be the interval one of hours, and a timestamp of whole seconds one of those.
+//! added is a date to it, be the interval one of hours, and a timestamp of whole seconds one of those. Beside a moment a
+//! date is one to the nanosecond to it, of which there are none before 1677 and after 2262: '9999-12-31', as which
+//! many write "for ever", was an error.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
+use datafusion::logical_expr::{
+    Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, cast, lit,
+};
 use datafusion::optimizer::AnalyzerRule;
 
+use super::comparisons::compares;
 use crate::tree::{change_parts, value_of};
+
+/// The last day that begins at a moment to the nanosecond, in days from 1970; before that it is about the same.
+const LAST_DAY: i32 = (i64::MAX / 86_400_000_000_000) as i32;
 
 /// Makes it a difference of whole numbers; place it behind the rule that gives types, and before the one that
 /// checks arithmetic.
@@ -123,4 +131,104 @@ fn as_numbers(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }) if is_date(&right) && is_date(&left) => Transformed::yes(days(*left) - days(*right)),
         other => Transformed::no(other),
     })
+}
+
+/// Compares days with the days of moments; place it before the rule that gives types.
+#[derive(Debug)]
+pub struct DaysBesideMoments;
+
+impl AnalyzerRule for DaysBesideMoments {
+    fn name(&self) -> &str {
+        "flashmesh_days_beside_moments"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        change_parts(plan, compares, |expr, schema| {
+            expr.transform_up(|expr| {
+                let compared = match &expr {
+                    Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                        by_day(left, *op, right, schema)
+                    }
+                    Expr::Between(between) => both_by_day(between, schema),
+                    _ => None,
+                };
+                Ok(compared.map_or_else(|| Transformed::no(expr), Transformed::yes))
+            })
+        })
+    }
+}
+
+fn both_by_day(between: &Between, schema: &DFSchema) -> Option<Expr> {
+    let compared = [
+        (Operator::GtEq, &between.low),
+        (Operator::LtEq, &between.high),
+    ]
+    .map(|(op, bound)| (op, bound, by_day(&between.expr, op, bound, schema)));
+    if between.expr.is_volatile() || compared.iter().all(|(.., by_day)| by_day.is_none()) {
+        return None;
+    }
+    let [low, high] = compared.map(|(op, bound, by_day)| {
+        let as_it_is = || binary_expr(between.expr.as_ref().clone(), op, bound.as_ref().clone());
+        by_day.unwrap_or_else(as_it_is)
+    });
+    let both = low.and(high);
+    Some(match between.negated {
+        true => Expr::Not(Box::new(both)),
+        false => both,
+    })
+}
+
+/// A comparison of a day with a moment, in either order; `None` of others, and where both are moments without harm.
+fn by_day(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Option<Expr> {
+    // What has no type yet is for the planner to say.
+    let types = (left.get_type(schema).ok()?, right.get_type(schema).ok()?);
+    let (day, op, moment, unit, zone) = match types {
+        (DataType::Date32, DataType::Timestamp(unit, zone)) => (left, op, right, unit, zone),
+        (DataType::Timestamp(unit, zone), DataType::Date32) => {
+            (right, op.swap()?, left, unit, zone)
+        }
+        _ => return None,
+    };
+    let is_utc = |zone: &str| matches!(zone, "UTC" | "+00:00");
+    if is_moment(day) || zone.as_deref().is_some_and(|zone| !is_utc(zone)) {
+        return None;
+    }
+    let (day, moment) = (day.clone(), moment.clone());
+    if unit != TimeUnit::Nanosecond {
+        return Some(binary_expr(
+            cast(day, DataType::Timestamp(unit, zone)),
+            op,
+            moment,
+        ));
+    }
+    let of = |moment| cast(moment, DataType::Date32);
+    let nanosecond = lit(ScalarValue::new_interval_mdn(0, 0, 1));
+    // A day that begins with the moment is no later than it, and later than the one before.
+    let before = || of(moment.clone() - nanosecond);
+    match op {
+        Operator::LtEq => Some(day.lt_eq(of(moment))),
+        Operator::Gt => Some(day.gt(of(moment))),
+        Operator::Lt => Some(day.lt_eq(before())),
+        Operator::GtEq => Some(day.gt(before())),
+        Operator::Eq | Operator::NotEq if !moment.is_volatile() && !day.is_volatile() => {
+            let begins = day.clone().gt(before());
+            let is_same = day.eq(of(moment)).and(begins);
+            Some(match op {
+                Operator::Eq => is_same,
+                _ => Expr::Not(Box::new(is_same)),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Whether a day is a constant that begins with a moment to the nanosecond.
+fn is_moment(day: &Expr) -> bool {
+    if day.any_column_refs() || day.is_volatile() {
+        return false;
+    }
+    match value_of(day) {
+        Ok(ScalarValue::Date32(days)) => days.is_none_or(|days| days.abs() <= LAST_DAY),
+        _ => false,
+    }
 }

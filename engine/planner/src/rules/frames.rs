@@ -1,5 +1,8 @@
-//! `RANGE 1 PRECEDING` over days is one day, as in DuckDB. DataFusion takes the number for an interval without a
-//! unit, which is months. Over moments, where it could mean anything, it is refused.
+//! Frames of `RANGE` whose bounds DataFusion takes for something else.
+//!
+//! `RANGE 1 PRECEDING` over days is one day, as in DuckDB; it takes the number for an interval without a unit, which
+//! is months. Over moments, where it could mean anything, it is refused. A number that the column's type does not
+//! have, as of a SMALLINT 40000, it takes for no bound, by which rows of NULL had all others in their frames.
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -7,7 +10,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue, plan_err};
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
-    Expr, ExprSchemable, LogicalPlan, WindowFrameBound, WindowFrameUnits,
+    Expr, ExprSchemable, LogicalPlan, WindowFrameBound, WindowFrameUnits, cast,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -15,11 +18,11 @@ use crate::tree::change_parts;
 
 /// The rule; place it before the one that gives types.
 #[derive(Debug)]
-pub struct RangesOfDays;
+pub struct BoundsOfRanges;
 
-impl AnalyzerRule for RangesOfDays {
+impl AnalyzerRule for BoundsOfRanges {
     fn name(&self) -> &str {
-        "flashmesh_ranges_of_days"
+        "flashmesh_bounds_of_ranges"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
@@ -27,12 +30,19 @@ impl AnalyzerRule for RangesOfDays {
         change_parts(plan, is_one, |expr, schema| {
             expr.transform_up(|expr| match expr {
                 Expr::WindowFunction(call) if has_number(&call) => {
-                    in_days(*call, schema).map(Transformed::yes)
+                    of_key(*call, schema).map(Transformed::yes)
                 }
                 other => Ok(Transformed::no(other)),
             })
         })
     }
+}
+
+/// Types with whole numbers that others do not have.
+const WIDER: [DataType; 2] = [DataType::Int64, DataType::Decimal128(38, 0)];
+
+fn parse(number: &str, of: &DataType) -> Option<ScalarValue> {
+    ScalarValue::try_from_string(number.to_owned(), of).ok()
 }
 
 fn has_number(call: &WindowFunction) -> bool {
@@ -50,8 +60,9 @@ fn number(bound: &WindowFrameBound) -> Option<&str> {
     text.parse::<f64>().is_ok().then_some(text)
 }
 
-fn in_days(mut call: WindowFunction, schema: &DFSchema) -> Result<Expr> {
-    let [key] = call.params.order_by.as_slice() else {
+/// The call with the bounds that are meant for the key that it is ordered by.
+fn of_key(mut call: WindowFunction, schema: &DFSchema) -> Result<Expr> {
+    let [key] = call.params.order_by.as_mut_slice() else {
         return Ok(Expr::from(call));
     };
     let of = key.expr.get_type(schema)?;
@@ -61,8 +72,22 @@ fn in_days(mut call: WindowFunction, schema: &DFSchema) -> Result<Expr> {
         );
     }
     let frame = &mut call.params.window_frame;
-    if of.is_temporal() && !matches!(of, DataType::Interval(_)) {
-        for bound in [&mut frame.start_bound, &mut frame.end_bound] {
+    let bounds = [&mut frame.start_bound, &mut frame.end_bound];
+    if of.is_integer() {
+        let numbers: Vec<_> = bounds
+            .into_iter()
+            .filter_map(|bound| number(bound))
+            .collect();
+        let has_all = |of: &DataType| numbers.iter().all(|number| parse(number, of).is_some());
+        let wide = match has_all(&of) {
+            true => None,
+            false => WIDER.into_iter().find(has_all),
+        };
+        if let Some(wider) = wide {
+            key.expr = cast(std::mem::take(&mut key.expr), wider);
+        }
+    } else if of.is_temporal() && !matches!(of, DataType::Interval(_)) {
+        for bound in bounds {
             let Some(days) = number(bound).map(|number| format!("{number} days")) else {
                 continue;
             };

@@ -6,14 +6,16 @@
 //! nothing is left of them the answer is still NULL for a NULL; a NULL among the elements is taken out
 //! and stands beside the list; elements that are no constants become comparisons of their own.
 
+use arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::utils::{conjunction, disjunction};
-use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, lit};
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit};
+use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use crate::tree::map_named_expressions;
+use crate::tree::{change_parts, map_named_expressions};
 
 /// The rule; place it before `simplify_expressions`.
 #[derive(Debug)]
@@ -55,6 +57,42 @@ impl OptimizerRule for Lists {
                     },
                     other => Transformed::no(other),
                 })
+            })
+        })
+    }
+}
+
+/// Gives lists of floats with a zero the other one, too: a long list is looked up by the floats' bits. Place it behind
+/// the rules that give types.
+#[derive(Debug)]
+pub struct TwoZeros;
+
+impl AnalyzerRule for TwoZeros {
+    fn name(&self) -> &str {
+        "flashmesh_two_zeros"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let is_list = |expr: &Expr| matches!(expr, Expr::InList(_));
+        change_parts(plan, is_list, |expr, schema| {
+            expr.transform_up(|expr| {
+                let Expr::InList(mut list) = expr else {
+                    return Ok(Transformed::no(expr));
+                };
+                let zeros = match list.expr.get_type(schema)? {
+                    DataType::Float64 => [0.0, -0.0].map(ScalarValue::from),
+                    DataType::Float32 => [0.0_f32, -0.0].map(ScalarValue::from),
+                    _ => return Ok(Transformed::no(Expr::InList(list))),
+                };
+                let elements: Vec<_> = list.list.iter().filter_map(constant).collect();
+                let [plus, minus] = zeros.map(lit);
+                let missing = match (elements.contains(&plus), elements.contains(&minus)) {
+                    (true, false) => minus,
+                    (false, true) => plus,
+                    _ => return Ok(Transformed::no(Expr::InList(list))),
+                };
+                list.list.push(missing);
+                Ok(Transformed::yes(Expr::InList(list)))
             })
         })
     }

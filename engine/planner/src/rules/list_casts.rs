@@ -6,11 +6,12 @@ use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, not_impl_err};
-use datafusion::functions_nested::expr_fn::array_length;
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use crate::lengths::array_length;
 
 fn is_list(data_type: &DataType) -> bool {
     matches!(

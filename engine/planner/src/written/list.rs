@@ -59,6 +59,8 @@ pub(super) enum Takes {
     Microseconds,
     /// Timestamps of nanoseconds.
     Nanoseconds,
+    /// Dates, and timestamps of a coarser unit than that.
+    CoarserThan(TimeUnit),
 }
 
 impl Takes {
@@ -74,6 +76,10 @@ impl Takes {
                     || Self::Nanoseconds.has(given)
             }
             Self::Nanoseconds => matches!(given, DataType::Timestamp(TimeUnit::Nanosecond, _)),
+            Self::CoarserThan(unit) => match given {
+                DataType::Timestamp(of, _) => *of < unit,
+                of => Self::Dates.has(of),
+            },
             Self::Any => true,
             Self::Texts => given.is_string() || given.is_binary() || given.is_null(),
             Self::Numbers => given.is_numeric() || given.is_null(),
@@ -93,7 +99,7 @@ impl Takes {
             Self::Texts => "a text, or bytes",
             Self::Dates => "a date",
             Self::Floats => "a float",
-            Self::Microseconds | Self::Nanoseconds => "a timestamp",
+            Self::Microseconds | Self::Nanoseconds | Self::CoarserThan(_) => "a timestamp",
             Self::Times => "a date, a time, a timestamp or an interval",
         }
     }
@@ -114,6 +120,18 @@ const fn text(
         bodies,
         special: &[],
     }
+}
+
+/// The number of a moment in a finer unit than it has. Planners that saw how that comes about would compare the moment
+/// with a constant of which they had cut off what the moment's unit does not have.
+macro_rules! as_finer {
+    ($unit:literal) => {
+        concat!(
+            "CAST(\"flashmesh:as_it_is\"(arrow_cast(x, 'Timestamp(",
+            $unit,
+            ", None)')) AS BIGINT)"
+        )
+    };
 }
 
 /// A call of `date_part`.
@@ -261,11 +279,18 @@ pub(super) static FUNCTIONS: &[Text] = &[
             "CAST(arrow_cast(x, 'Timestamp(Millisecond, None)') AS BIGINT)",
         )],
     )
-    .with(&[(
-        Takes::Microseconds,
-        X,
-        "(epoch_us(x) - ((epoch_us(x) % 1000) + 1000) % 1000) / 1000",
-    )]),
+    .with(&[
+        (
+            Takes::Microseconds,
+            X,
+            "(epoch_us(x) - ((epoch_us(x) % 1000) + 1000) % 1000) / 1000",
+        ),
+        (
+            Takes::CoarserThan(TimeUnit::Millisecond),
+            X,
+            as_finer!("Millisecond"),
+        ),
+    ]),
     text(
         Takes::Times,
         "epoch_us",
@@ -276,11 +301,18 @@ pub(super) static FUNCTIONS: &[Text] = &[
             "CAST(arrow_cast(x, 'Timestamp(Microsecond, None)') AS BIGINT)",
         )],
     )
-    .with(&[(
-        Takes::Nanoseconds,
-        X,
-        "(epoch_ns(x) - ((epoch_ns(x) % 1000) + 1000) % 1000) / 1000",
-    )]),
+    .with(&[
+        (
+            Takes::Nanoseconds,
+            X,
+            "(epoch_ns(x) - ((epoch_ns(x) % 1000) + 1000) % 1000) / 1000",
+        ),
+        (
+            Takes::CoarserThan(TimeUnit::Microsecond),
+            X,
+            as_finer!("Microsecond"),
+        ),
+    ]),
     text(
         Takes::Times,
         "epoch_ns",
@@ -290,7 +322,12 @@ pub(super) static FUNCTIONS: &[Text] = &[
             X,
             "CAST(arrow_cast(x, 'Timestamp(Nanosecond, None)') AS BIGINT)",
         )],
-    ),
+    )
+    .with(&[(
+        Takes::CoarserThan(TimeUnit::Nanosecond),
+        X,
+        as_finer!("Nanosecond"),
+    )]),
     text(
         Takes::Times,
         "date_diff",

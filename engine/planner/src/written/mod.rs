@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 use self::failing::Failing;
 use self::list::{FUNCTIONS, Text};
 use crate::functions::scalar_functions;
+use crate::hidden;
 use crate::rules::date_part;
 
 /// Bodies that a function keeps.
@@ -49,6 +50,7 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
 static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
     let mut known = SessionStateDefaults::default_scalar_functions();
     known.extend(functions().into_iter().chain(scalar_functions()));
+    known.extend(hidden::functions());
     known.push(date_part());
     SessionStateBuilder::new()
         .with_scalar_functions(known)

@@ -122,5 +122,10 @@ pub(super) fn replace_program(
             text(variable)
         });
     let variables: Vec<_> = variables.collect::<Result<_, _>>()?;
-    Ok(nix::unistd::execve(&program, &words, &variables)?)
+    // While it does that, the kernel starts no threads for others, who would say that they panic.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let Err(error) = nix::unistd::execve(&program, &words, &variables);
+    std::panic::set_hook(hook);
+    Err(error.into())
 }

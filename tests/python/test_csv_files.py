@@ -1,0 +1,102 @@
+"""CSV files are read as DuckDB reads them: by what is in them, where nobody says how."""
+
+import csv
+import os
+import random
+
+import duckdb
+import flashmesh
+import pytest
+
+FILES = {
+    "headers": "a,b\n1,x\n2,y\n",
+    "no headers": "1,2\n3,4\n",
+    "no headers, one of texts": "1,alice\n2,bob\n",
+    "nothing but texts": "x,y\na,b\n",
+    "one line": "1,2\n",
+    "days": "2024-01-01,5\n2024-01-02,6\n",
+    "names that are numbers beside others": "id,2024\n1,5\n",
+    "only names": "a,b\n",
+    "line ends in quotes": 'id,s\n1,"x\ny"\n2,"a ""quoted""\n\nline"\n3,plain\n',
+    "quotes within values": 'id,s\n1,5" pipe\n2,"6"" pipe"\n',
+    "carriage returns": "a,b\r\n1,x\r\n2,y\r\n",
+    "no end": "a,b\n1,x",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_small_files_are_what_duckdb_reads(tmp_path, name):
+    file = tmp_path / "f.csv"
+    file.write_bytes(FILES[name].encode())
+    query = f"SELECT * FROM '{file}' ORDER BY 1"
+    expected = duckdb.sql(query).fetchall()
+    with flashmesh.connect() as con:
+        assert con.execute(query).fetchall() == expected
+        if expected:
+            con.load("t", str(file))
+            assert con.execute("SELECT * FROM t ORDER BY 1").fetchall() == expected
+
+
+def test_what_is_said_of_headers_counts(tmp_path):
+    file = tmp_path / "f.csv"
+    file.write_text("1,2\n3,4\n")
+    with flashmesh.connect() as con:
+        assert con.execute(f"SELECT * FROM read_csv('{file}', header = true)").fetchall() == [(3, 4)]
+        assert con.execute(f"SELECT * FROM read_csv('{file}', header = false) ORDER BY 1").fetchall() == [(1, 2), (3, 4)]
+        con.execute("SET datafusion.catalog.has_header = false")
+        file.write_text("a,b\n3,4\n")
+        assert con.execute(f"SELECT count(*) FROM '{file}'").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_long_files_with_line_ends_in_values(tmp_path, compression):
+    seed = int(os.environ.get("FLASHMESH_SEED", random.randrange(1 << 32)))
+    print("seed", seed)
+    rng = random.Random(seed)
+    pieces = ["plain", "line\nend", 'a "quote"', "comma, and\n\n\nmore", "ä" * 50, "\n", ";"]
+    rows = [(i, rng.choice(pieces) + rng.choice(pieces) * rng.randrange(20), i / 4) for i in range(20_000)]
+    file = tmp_path / ("f.csv" + (".gz" if compression else ""))
+    plain = tmp_path / "plain.csv"
+    with plain.open("w", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["id", "s", "x"])
+        writer.writerows(rows)
+    with flashmesh.connect() as con:
+        if compression:
+            import gzip
+
+            file.write_bytes(gzip.compress(plain.read_bytes()))
+        else:
+            plain.rename(file)
+        assert con.execute(f"SELECT id, s, x FROM '{file}' ORDER BY id").fetchall() == rows
+        con.load("t", str(file))
+        assert con.execute("SELECT * FROM t ORDER BY id").fetchall() == rows
+        con.execute(f"COPY t TO '{tmp_path}/back.csv'")
+        assert con.execute(f"SELECT id, s, x FROM '{tmp_path}/back.csv' ORDER BY id").fetchall() == rows
+
+
+def test_files_of_one_table_have_its_columns_in_one_order(tmp_path):
+    (tmp_path / "a1.csv").write_text("id,x\n1,10\n")
+    (tmp_path / "a2.csv").write_text("x,id\n20,2\n")
+    (tmp_path / "b1.csv").write_text("id,x\n1,10\n")
+    (tmp_path / "b2.csv").write_text("id,x\n2,2.5\n")
+    (tmp_path / "b3.csv").write_text("id,x\n3,\n")
+    with flashmesh.connect() as con:
+        with pytest.raises(flashmesh.Error, match="UNION BY NAME"):
+            con.execute(f"SELECT * FROM '{tmp_path}/a*.csv'")
+        with pytest.raises(flashmesh.Error, match="UNION BY NAME"):
+            con.load("t", f"{tmp_path}/a*.csv")
+        expected = [(1, 10.0), (2, 2.5), (3, None)]
+        assert con.execute(f"SELECT * FROM '{tmp_path}/b*.csv' ORDER BY id").fetchall() == expected
+
+
+def test_moments_of_seconds_are_moments_in_parquet(tmp_path):
+    file = tmp_path / "s.parquet"
+    with flashmesh.connect() as con:
+        con.execute("CREATE TABLE s AS SELECT TIMESTAMP '2024-01-05 10:00:00'::TIMESTAMP(0) AS t, '10:00:00'::TIME(0) AS h")
+        con.execute(f"COPY s TO '{file}'")
+        query = f"SELECT t, h FROM '{file}'"
+        assert str(con.execute(query).fetchall()) == str(duckdb.sql(query).fetchall())
+        con.execute("CREATE VIEW v AS SELECT h, t AS \"T\" FROM s")
+        con.execute(f"COPY v TO '{file}'")
+        assert str(duckdb.sql(f"SELECT \"T\" FROM '{file}'").fetchall()) == "[(datetime.datetime(2024, 1, 5, 10, 0),)]"
