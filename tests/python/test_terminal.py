@@ -148,6 +148,11 @@ def test_a_table_is_summarised(database: Path) -> None:
         assert lines[4].startswith("spot,") and lines[4].endswith(",3,33.33")
     twice = flashmesh(database, "--format", "csv", "-c", "SUMMARIZE SELECT id AS a, id + 1 AS b, id FROM item")
     assert [line.split(",")[0] for line in twice.stdout.splitlines()[1:]] == ["a", "b", "id"]
+    # In several queries, whose rows are in the columns' order.
+    wide = ", ".join(f"id + {number} AS c{number}" for number in range(100))
+    done = flashmesh(database, "--format", "csv", "-c", f"SUMMARIZE SELECT {wide} FROM item")
+    found = [line.split(",") for line in done.stdout.splitlines()[1:]]
+    assert [(c[0], c[2], c[3]) for c in found] == [(f"c{n}", str(n + 1), str(n + 3)) for n in range(100)], done.stderr
     missing = flashmesh(database, "-c", "SUMMARIZE nothing")
     assert missing.returncode == 1 and "nothing" in missing.stderr
 
