@@ -22,9 +22,11 @@
 // What stands on nothing: errors, names, memory and stores of files.
 mod bounded;
 mod cache;
+mod csv_files;
 mod error;
 mod memory;
 mod names;
+mod parquet_types;
 mod precedence;
 mod row_ids;
 mod spill;
@@ -32,6 +34,7 @@ mod stores;
 mod types;
 
 // Who may do what, files as tables, statements in other words, and statements as plans.
+mod depth;
 mod files;
 mod grants;
 mod spelling;
@@ -46,7 +49,6 @@ mod own_statement;
 mod blocking;
 mod clauses;
 mod defaults;
-mod depth;
 mod distributed;
 mod exact;
 mod from_first;
@@ -70,7 +72,6 @@ mod reused_aliases;
 mod assign;
 mod gate;
 mod generated;
-mod parquet_types;
 mod parse;
 mod same_names;
 mod session_functions;
@@ -98,12 +99,12 @@ mod backup;
 mod change_accounts;
 mod check;
 mod create_table;
-mod csv_files;
 mod dml;
 mod explain_rack;
 mod functions;
 mod get;
 mod indexes;
+mod literal_rows;
 mod parameters;
 mod transactions;
 
@@ -119,7 +120,6 @@ mod alter;
 mod create_view;
 mod import;
 mod limits;
-mod literal_rows;
 mod lookup;
 mod pivots;
 mod prepare;
