@@ -119,11 +119,11 @@ fn in_turn<T>(work: impl FnOnce() -> T) -> T {
         _ => now,
     };
     let is_over = now - begun > TURN;
-    let done = match Handle::try_current() {
-        Ok(runtime) if is_over && runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
-            block_in_place(work)
-        }
-        _ => work(),
+    // Elsewhere there is nobody who could go on.
+    let has_others = |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
+    let done = match is_over && Handle::try_current().is_ok_and(has_others) {
+        true => block_in_place(work),
+        false => work(),
     };
     let ended = Instant::now();
     TURN_OF.set(Some((if is_over { ended } else { begun }, ended)));

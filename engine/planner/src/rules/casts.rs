@@ -51,9 +51,9 @@ fn is_done(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarFunction(call) if is_as_it_is(&call.func))
 }
 
-/// A comparison of columns in which days and coarser units of timestamps and whole numbers of floats are as they are: carried back to
-/// what is cast, the interval of the other side is wider than what that has, and the estimate of how many rows are
-/// left fails.
+/// A comparison of columns in which days and coarser units of timestamps and whole numbers of floats are as they are:
+/// carried back to what is cast, the interval of the other side is wider than what that has, and the estimate of how
+/// many rows are left fails.
 fn beside_columns(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let values = compared(&mut expr);
     let of_columns = values.iter().filter(|value| value.any_column_refs());
