@@ -188,24 +188,43 @@ pub(super) fn decompress_value(symbols: &Page, codes: &[u8], bytes: &mut Vec<u8>
     };
     let data = symbols.data();
     let lengths = &data[..symbols.row_count()];
-    let (table, _) = data[start..].as_chunks::<SYMBOL_BYTES>();
+    expand(lengths, data[start..].as_chunks().0, codes, bytes)
+}
+
+/// Appends what `codes` stand for to `bytes`: of symbol `i` the first `lengths[i]` bytes. A code without
+/// a symbol stands for nothing.
+fn expand(
+    lengths: &[u8],
+    symbols: &[[u8; SYMBOL_BYTES]],
+    codes: &[u8],
+    bytes: &mut Vec<u8>,
+) -> Result<()> {
+    // Of one length, so that one look tells for both whether they have a code.
+    let known = lengths.len().min(symbols.len());
+    let (lengths, symbols) = (&lengths[..known], &symbols[..known]);
+    let start = bytes.len();
+    // Every symbol is written as a whole, in one store, and what it has beyond its length is written
+    // over by the next one, or cut off in the end.
+    bytes.resize(start + codes.len() * SYMBOL_BYTES, 0);
+    let mut end = start;
     let mut codes = codes.iter();
     while let Some(&code) = codes.next() {
-        if code == ESCAPE {
+        let code = usize::from(code);
+        let (symbol, length) = if code == usize::from(ESCAPE) {
             let literal = codes.next().ok_or_else(ends_within_escape)?;
-            bytes.push(*literal);
+            (u64::from(*literal).to_le_bytes(), 1)
+        } else if code < known {
+            (symbols[code], usize::from(lengths[code]).min(SYMBOL_BYTES))
+        } else {
             continue;
+        };
+        // No code moves on by more than 8 bytes, and there are 8 for each.
+        if let Some(place) = bytes.get_mut(end..end + SYMBOL_BYTES) {
+            place.copy_from_slice(&symbol);
         }
-        // A code without a symbol stands for nothing.
-        if let Some((length, symbol)) = lengths
-            .get(usize::from(code))
-            .zip(table.get(usize::from(code)))
-        {
-            let end = bytes.len() + usize::from(*length);
-            bytes.extend_from_slice(symbol);
-            bytes.truncate(end);
-        }
+        end += length;
     }
+    bytes.truncate(end);
     Ok(())
 }
 
