@@ -75,6 +75,9 @@ struct Head {
     failure: Option<String>,
 }
 
+/// What is done with the state that an edit made.
+type Hold<'a> = &'a dyn Fn(&State);
+
 /// The number of an edit that was decided on.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "it is not durable yet"]
@@ -191,6 +194,15 @@ impl Core {
     /// # Errors
     /// As [`Core::commit`].
     pub(super) fn decide(&self, edit: TableEdit) -> Result<Option<Decided>> {
+        self.decide_and(edit, &|_| ())
+    }
+
+    /// The same; `hold` is shown the state with the edit before anything can come after it: what the
+    /// edit brought to it may be moved or go in the very next moment.
+    ///
+    /// # Errors
+    /// As [`Core::commit`].
+    pub(super) fn decide_and(&self, edit: TableEdit, hold: Hold<'_>) -> Result<Option<Decided>> {
         self.check_writable()?;
         let mut record = self.log_record(edit);
         let keeps_history = record.edit.keeps_history();
@@ -237,7 +249,8 @@ impl Core {
                     Ok(_) => return Ok(None),
                     // It is too much for the log, or what it frees is what is missing.
                     Err(None | Some(StorageError::Full { .. })) => {
-                        let is_done = self.checkpoint_alone(&mut head, Some(&record.edit))?;
+                        let more = Some((&record.edit, hold));
+                        let is_done = self.checkpoint_alone(&mut head, more)?;
                         return Ok(is_done.then_some(Decided(head.last)));
                     }
                     Err(Some(error)) => return Err(error),
@@ -252,6 +265,7 @@ impl Core {
             let edit = &record.edit;
             let change = head.state.change(edit)?;
             drop(head.state.install(edit, change.clone()));
+            hold(&head.state);
             head.last += 1;
             let numbers = Numbers {
                 record: head.last,
@@ -271,10 +285,10 @@ impl Core {
     fn checkpoint_alone(
         &self,
         head: &mut MutexGuard<'_, Head>,
-        more: Option<&TableEdit>,
+        more: Option<(&TableEdit, Hold<'_>)>,
     ) -> Result<bool> {
         self.alone(head, |head| {
-            let is_allowed = more.map_or(Ok(true), |edit| head.state.allows(edit))?;
+            let is_allowed = more.map_or(Ok(true), |(edit, _)| head.state.allows(edit))?;
             if is_allowed {
                 self.checkpoint(head, more, &Victims::default())?;
             }
@@ -446,16 +460,17 @@ impl Core {
     fn checkpoint(
         &self,
         head: &mut Head,
-        more: Option<&TableEdit>,
+        more: Option<(&TableEdit, Hold<'_>)>,
         victims: &Victims,
     ) -> Result<()> {
         let mut next = head.state.clone();
         let mut steps = Vec::new();
-        if let Some(edit) = more {
+        if let Some((edit, hold)) = more {
             let mut edit = edit.clone();
             edit.set_time(head.next_time(now_us()));
             let change = next.change(&edit)?;
             drop(next.install(&edit, change.clone()));
+            hold(&next);
             steps.push((edit, change));
         }
         let (moves, pages) = self.write_moved(&next, victims)?;

@@ -327,7 +327,7 @@ impl Load {
             (None, None) => {
                 let name = change.name.clone();
                 let steps = vec![Step::Rows(Box::new(change))];
-                steps::commit(&shared.database, steps, |_| Ok(()))?;
+                steps::commit(&shared.database, steps)?;
                 shared.database.cover_load(&name, rows);
             }
         }

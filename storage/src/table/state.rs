@@ -399,8 +399,7 @@ impl State {
                 Operation::PutDeleted(put) => {
                     let draft = self.opened(&mut drafts, put.table)?;
                     draft.rows_version = next_rows_version();
-                    let mut segments = draft.segments.iter_mut();
-                    let segment = segments.find(|s| s.id.0 == put.segment).ok_or_else(|| {
+                    let segment = draft.segment_mut(put.segment).ok_or_else(|| {
                         StorageError::Invalid(format!(
                             "an edit of segment {} of table number {}, which is gone",
                             put.segment, put.table
@@ -567,6 +566,7 @@ impl State {
             record: (*state.record).clone(),
             segments: snapshot.segments.clone(),
             parts: parts.collect(),
+            last_found: 0,
             rows_version: snapshot.rows_version,
             before: Some(state.clone()),
             history: state.history.clone(),
@@ -607,6 +607,8 @@ struct Draft {
     schema: SchemaRef,
     record: TableRecord,
     segments: Vec<Arc<Segment>>,
+    /// The place of the one that was looked for last.
+    last_found: usize,
     /// Parts, with the names of their indexes.
     parts: Vec<(String, Arc<IndexPart>)>,
     before: Option<TableState>,
@@ -624,6 +626,7 @@ impl Draft {
             schema: decode_schema(&record.schema, &what)?,
             record: record.clone(),
             segments: Vec::new(),
+            last_found: 0,
             parts: Vec::new(),
             before: None,
             history: History::default(),
@@ -649,17 +652,25 @@ impl Draft {
         })
     }
 
+    /// The segment of this number. It is looked for from the one found last on: an edit names segments in
+    /// their order, so that all that it names are found in one pass.
+    fn segment_mut(&mut self, id: u32) -> Option<&mut Arc<Segment>> {
+        let count = self.segments.len();
+        let first = self.last_found.min(count);
+        let mut places = (first..count).chain(0..first);
+        let place = places.find(|place| self.segments[*place].id.0 == id)?;
+        self.last_found = place;
+        self.segments.get_mut(place)
+    }
+
     fn move_pages(&mut self, moves: &MovePages, retired: &mut Retired) -> Result<()> {
         let place_of = |first| moves.place_of(first);
         let is_done = match moves.owner {
-            Some(Owner::Segment(id)) => {
-                let segment = self.segments.iter_mut().find(|s| s.id.0 == id);
-                segment.map(|segment| {
-                    let moved = Arc::new(segment.moved(place_of));
-                    let old = mem::replace(segment, Arc::clone(&moved));
-                    retired.moved_segments.push([old, moved]);
-                })
-            }
+            Some(Owner::Segment(id)) => self.segment_mut(id).map(|segment| {
+                let moved = Arc::new(segment.moved(place_of));
+                let old = mem::replace(segment, Arc::clone(&moved));
+                retired.moved_segments.push([old, moved]);
+            }),
             Some(Owner::Past(id)) => {
                 let segment = self.history.held_segment(SegmentId(id));
                 let moved = segment.map(|segment| Arc::new(segment.moved(place_of)));

@@ -189,19 +189,28 @@ impl Step {
     }
 }
 
-/// Commits steps, in order: all or none. `check` says what else must hold of the present state; it is
-/// asked again whenever that has changed.
+/// Commits steps, in order: all or none.
 ///
 /// # Errors
 /// `AlreadyExists` or `NotFound` when something came or went meanwhile, `Conflict` when a table or
-/// rows to delete did; `DuplicateKey`; `Full` and `Io`; `NeedsReopening`; those of `check`. After any
-/// but `NeedsReopening` nothing has changed, and the pages are given back.
-pub(super) fn commit(
+/// rows to delete did; `DuplicateKey`; `Full` and `Io`; `NeedsReopening`. After any but the last
+/// nothing has changed, and the pages are given back.
+pub(super) fn commit(core: &Core, steps: Vec<Step>) -> Result<()> {
+    commit_and(core, steps, |_| Ok(()), |_| ())
+}
+
+/// The same. `check` says what else must hold of the present state; it is asked again whenever that has
+/// changed. `hold` is shown what the steps have made of it, as [`Core::decide_and`] does.
+///
+/// # Errors
+/// As [`commit`]; those of `check`.
+pub(super) fn commit_and(
     core: &Core,
     mut steps: Vec<Step>,
     check: impl Fn(&mut TableEdit) -> Result<()>,
+    hold: impl Fn(&State),
 ) -> Result<()> {
-    let committed = try_commit(core, &mut steps, check);
+    let committed = try_commit(core, &mut steps, check, hold);
     let reservations = steps.into_iter().flat_map(Step::into_reservations);
     core.settle_refused(settle(committed, reservations))
 }
@@ -210,6 +219,7 @@ fn try_commit(
     core: &Core,
     steps: &mut [Step],
     check: impl Fn(&mut TableEdit) -> Result<()>,
+    hold: impl Fn(&State),
 ) -> Result<()> {
     // Parts of unique indexes are built before others are kept waiting; what has changed
     // meanwhile is made up for below.
@@ -225,7 +235,7 @@ fn try_commit(
         edit.then(made.0);
         locks = made.1;
         sync(core, steps)?;
-        match core.decide(edit) {
+        match core.decide_and(edit, &hold) {
             Ok(Some(decided)) => {
                 // The next ones are made from it while it is written.
                 drop(held);

@@ -17,6 +17,7 @@ mod past;
 mod relocation;
 mod scrubs;
 mod small_commits;
+mod transactions;
 mod views;
 
 use std::path::Path;

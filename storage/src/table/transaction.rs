@@ -313,51 +313,31 @@ impl Transaction {
             // It has seen one version of the database, and changed nothing.
             return Ok(());
         }
-        let rows = |step: &Step| step.rows().map_or(0, TableChange::rows);
-        let changed = steps
-            .iter()
-            .filter_map(|step| Some((step.table()?.1, rows(step))));
-        let changed: Vec<_> = changed.collect();
-        steps::commit(&self.database, steps, |edit| self.check_reads(&reads, edit))?;
-        for (table, rows) in changed {
-            let name = self.hold_committed(table)?;
-            name.into_iter()
-                .for_each(|name| self.database.cover_load(&name, rows));
+        let changed: Vec<_> = {
+            let state = &self.progress.lock().state;
+            let changed = steps.iter().filter_map(|step| {
+                let (_, id) = step.table()?;
+                let mut tables = state.tables.iter();
+                let (name, own) = tables.find(|(_, own)| own.snapshot.id == id)?;
+                let rows = step.rows().map_or(0, TableChange::rows);
+                Some((name.clone(), Arc::clone(&own.snapshot), rows))
+            });
+            changed.collect()
+        };
+        steps::commit_and(
+            &self.database,
+            steps,
+            |edit| self.check_reads(&reads, edit),
+            |committed| {
+                for (name, own, _) in &changed {
+                    hold_committed(own, committed.tables.get(name));
+                }
+            },
+        )?;
+        for (name, _, rows) in changed {
+            self.database.cover_load(&name, rows);
         }
         Ok(())
-    }
-
-    /// Statements that still read what the transaction wrote of a table hold what is committed now;
-    /// gives the table's name.
-    fn hold_committed(&self, table: TableId) -> Result<Option<ObjectName>> {
-        let progress = self.progress.lock();
-        let mut tables = progress.state.tables.iter();
-        let Some((name, own)) = tables.find(|(_, own)| own.snapshot.id == table) else {
-            return Ok(None);
-        };
-        let present = self.database.find_table(name)?;
-        let Some(present) = present.filter(|present| present.snapshot.id == table) else {
-            return Ok(None);
-        };
-        let segments = own.snapshot.segments.iter();
-        let own_segments: HashMap<_, _> = segments.map(|s| (s.id, s)).collect();
-        for segment in &present.snapshot.segments {
-            if let Some(own) = own_segments.get(&segment.id) {
-                own.hold_committed(segment);
-            }
-        }
-        let parts = |table: &TableState| -> Vec<Arc<IndexPart>> {
-            let indexes = table.snapshot.indexes.iter();
-            indexes.flat_map(|index| index.parts.clone()).collect()
-        };
-        let present = parts(&present);
-        for own in parts(own) {
-            let part = present.iter().find(|part| part.id == own.id);
-            if let Some(part) = part.filter(|part| !Arc::ptr_eq(part, &own)) {
-                let _ = own.committed.set(Arc::clone(part));
-            }
-        }
-        Ok(Some(name.clone()))
     }
 
     /// What was read must be as it was.
@@ -407,6 +387,32 @@ impl Transaction {
         let place = progress.place_of(name)?;
         progress.savepoints.truncate(place);
         Ok(())
+    }
+}
+
+/// Statements that still read what the transaction wrote of a table hold what is committed for it. The
+/// commit has to do this: once others see the table, a checkpoint may move pages of it, a compaction or
+/// an overwriting may retire them, and nothing leads to those that the statements read any more.
+fn hold_committed(own: &TableSnapshot, committed: Option<&TableState>) {
+    let committed = committed.map(|committed| &committed.snapshot);
+    let Some(committed) = committed.filter(|committed| committed.id == own.id) else {
+        return;
+    };
+    let of_own: HashMap<_, _> = own.segments.iter().map(|s| (s.id, s)).collect();
+    for segment in &committed.segments {
+        if let Some(own) = of_own.get(&segment.id) {
+            own.hold_committed(segment);
+        }
+    }
+    let parts_of = |table: &TableSnapshot| -> Vec<Arc<IndexPart>> {
+        let indexes = table.indexes.iter();
+        indexes.flat_map(|index| index.parts.clone()).collect()
+    };
+    let of_own: HashMap<_, _> = parts_of(own).into_iter().map(|p| (p.id, p)).collect();
+    for part in parts_of(committed) {
+        if let Some(own) = of_own.get(&part.id).filter(|own| !Arc::ptr_eq(own, &part)) {
+            let _ = own.committed.set(part);
+        }
     }
 }
 
@@ -623,7 +629,7 @@ impl Workspace {
         self.database.check_writable()?;
         match self.transaction() {
             Some(transaction) => transaction.stage(step),
-            None => steps::commit(&self.database, vec![step], |_| Ok(())),
+            None => steps::commit(&self.database, vec![step]),
         }
     }
 

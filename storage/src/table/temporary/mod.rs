@@ -158,18 +158,18 @@ impl Core {
                 table: self.table_state(schema, table)?.snapshot.id,
                 only: None,
             };
-            steps::commit(self, vec![step], |_| Ok(()))
+            steps::commit(self, vec![step])
         });
         let views = views.iter().map(|view| {
             let step = Step::Define(views::dropped(schema, view));
-            steps::commit(self, vec![step], |_| Ok(()))
+            steps::commit(self, vec![step])
         });
         for dropped in tables.chain(views) {
             result = result.and(dropped);
         }
         result?;
         let step = Step::Define(schema_dropped(schema));
-        match steps::commit(self, vec![step], |_| Ok(())) {
+        match steps::commit(self, vec![step]) {
             Err(StorageError::NotFound { .. }) => Ok(()),
             dropped => dropped,
         }
