@@ -390,7 +390,7 @@ pub fn probe(
     reader: &mut PageReader,
     mut found: impl FnMut(usize, SegmentId, u32),
 ) -> Result<()> {
-    let directory: Arc<Directory> = part.opened(IndexKind::Hash, reader)?;
+    let directory: &Directory = part.opened_here(IndexKind::Hash, reader)?;
     if let Some(few) = &directory.few {
         for (i, hash) in hashes.iter().enumerate() {
             let first = few.partition_point(|(known, _)| known < hash);

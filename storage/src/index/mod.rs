@@ -221,25 +221,27 @@ impl Index {
         &self,
         make: impl FnOnce() -> Result<T>,
     ) -> Result<Arc<T>> {
-        once(&self.derived, || Ok(Arc::new(make()?)))
+        of_kind(Arc::clone(once(&self.derived, || Ok(Arc::new(make()?)))?))
     }
 }
 
 /// What a cell keeps, opened by whoever comes first.
-fn once<T: Send + Sync + 'static>(
-    cell: &OnceLock<Opened>,
-    open: impl FnOnce() -> Result<Opened>,
-) -> Result<Arc<T>> {
-    let known = match cell.get() {
-        Some(known) => known,
+fn once(cell: &OnceLock<Opened>, open: impl FnOnce() -> Result<Opened>) -> Result<&Opened> {
+    match cell.get() {
+        Some(known) => Ok(known),
         None => {
             let new = open()?;
-            cell.get_or_init(|| new)
+            Ok(cell.get_or_init(|| new))
         }
-    };
-    Arc::clone(known)
-        .downcast()
-        .map_err(|_| StorageError::Invalid("an index was opened as another kind's".into()))
+    }
+}
+
+fn of_kind<T: Send + Sync + 'static>(opened: Opened) -> Result<Arc<T>> {
+    opened.downcast().map_err(|_| opened_otherwise())
+}
+
+fn opened_otherwise() -> StorageError {
+    StorageError::Invalid("an index was opened as another kind's".into())
 }
 
 /// The content of a part before it is stored.
@@ -347,6 +349,21 @@ impl IndexPart {
         kind: IndexKind,
         reader: &mut PageReader,
     ) -> Result<Arc<T>> {
+        of_kind(Arc::clone(self.opened_once(kind, reader)?))
+    }
+
+    /// The same for as long as the part is held: a key is looked for in tens of parts, and threads that
+    /// count their uses of each would take the counters from each other.
+    pub(crate) fn opened_here<T: Send + Sync + 'static>(
+        &self,
+        kind: IndexKind,
+        reader: &mut PageReader,
+    ) -> Result<&T> {
+        let opened = self.opened_once(kind, reader)?;
+        opened.downcast_ref().ok_or_else(opened_otherwise)
+    }
+
+    fn opened_once(&self, kind: IndexKind, reader: &mut PageReader) -> Result<&Opened> {
         once(&self.opened, || kind.of().open(self, reader))
     }
 }

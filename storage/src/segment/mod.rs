@@ -8,7 +8,7 @@ mod selection;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 
@@ -274,6 +274,48 @@ pub(crate) fn free_chunks<'a>(
                 run.label
             );
         }
+    }
+}
+
+/// Segments that are looked for one after the other before there is a map of them.
+const FEW_SEGMENTS: usize = 16;
+
+/// Finds segments of a table by their numbers. A map of all of them takes as long to make as tens of looks
+/// at one after the other, and who asks for few, as small commits do, does without.
+pub(crate) struct SegmentsById<'a> {
+    segments: [&'a [Arc<Segment>]; 2],
+    /// The one that was asked for last: rows of one come together.
+    last: Option<&'a Arc<Segment>>,
+    looked_for: usize,
+    by_id: HashMap<SegmentId, &'a Arc<Segment>>,
+}
+
+impl<'a> SegmentsById<'a> {
+    pub fn new(segments: [&'a [Arc<Segment>]; 2]) -> Self {
+        Self {
+            segments,
+            last: None,
+            looked_for: 0,
+            by_id: HashMap::new(),
+        }
+    }
+
+    /// The segment of this number.
+    pub fn get(&mut self, id: SegmentId) -> Option<&'a Arc<Segment>> {
+        if let Some(last) = self.last.filter(|last| last.id == id) {
+            return Some(last);
+        }
+        let mut all = self.segments.into_iter().flatten();
+        self.last = if self.looked_for < FEW_SEGMENTS {
+            self.looked_for += 1;
+            all.find(|segment| segment.id == id)
+        } else {
+            if self.by_id.is_empty() {
+                self.by_id = all.map(|segment| (segment.id, segment)).collect();
+            }
+            self.by_id.get(&id).copied()
+        };
+        self.last
     }
 }
 

@@ -55,6 +55,9 @@ struct Head {
     unapplied: Vec<Arc<TableEdit>>,
     /// Records that are not written yet, and where they go.
     records: Vec<u8>,
+    /// Nothing, with room for the next ones: those of each group take as much as those of the one before,
+    /// and memory of that size is mapped and cleared by the system each time that it is asked for.
+    spare: Vec<u8>,
     place: u64,
     /// Their edits, and what these make of the state.
     waiting: Vec<(Arc<TableEdit>, Change)>,
@@ -74,6 +77,9 @@ struct Head {
     /// Why nothing can be committed any more.
     failure: Option<String>,
 }
+
+/// What is kept for the records of the next group at most.
+const SPARE_MAX_BYTES: usize = 1 << 20;
 
 /// What is done with the state that an edit made.
 type Hold<'a> = &'a dyn Fn(&State);
@@ -96,6 +102,7 @@ impl Commits {
                 past,
                 unapplied: edits.collect(),
                 records: Vec::new(),
+                spare: Vec::new(),
                 place: found.end,
                 waiting: Vec::new(),
                 last: found.last,
@@ -395,7 +402,9 @@ impl Core {
 
     /// Writes the records of all edits that wait, and shows these to readers.
     fn write_group(&self, head: &mut MutexGuard<'_, Head>) {
-        let (records, group) = (mem::take(&mut head.records), mem::take(&mut head.waiting));
+        let spare = mem::take(&mut head.spare);
+        let mut records = mem::replace(&mut head.records, spare);
+        let group = mem::take(&mut head.waiting);
         let (place, last) = (head.place, head.last);
         head.place += records.len() as u64;
         head.is_writing = true;
@@ -410,6 +419,10 @@ impl Core {
         };
         let retired = MutexGuard::unlocked(head, || caught(write));
         head.is_writing = false;
+        if records.capacity() <= SPARE_MAX_BYTES {
+            records.clear();
+            head.spare = records;
+        }
         match retired {
             Ok(retired) => {
                 head.durable = last;

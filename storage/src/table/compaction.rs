@@ -28,7 +28,7 @@ use crate::table::distribution::Buckets;
 use crate::table::edit::{ObjectName, Operation, PutSegment, ReplaceSegments, TableEdit};
 use crate::table::indexing::{NewParts, PartBuilder, put_next};
 use crate::table::manifest::{TableRecord, decode_definition, encode_segment};
-use crate::table::state::{Labels, TableState};
+use crate::table::state::TableState;
 use crate::table::upkeep::{Task, ends_all};
 use crate::table::writing::{HELD_MAX_BYTES, Layout, Waiting, WrittenSegment};
 use crate::{Result, StorageError};
@@ -235,7 +235,7 @@ impl Core {
             table: snapshot.id,
             generation,
             next_segment: Arc::clone(&table.next_segment),
-            labels: Labels::new(&snapshot.name, &snapshot.schema),
+            labels: Arc::clone(&table.labels),
             rows: snapshot.layout,
             buckets: snapshot.distribution.as_ref().map(Buckets::new),
         };

@@ -1,6 +1,6 @@
 //! Loads: many threads append rows, one commit shows them all.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use arrow::error::ArrowError;
 use parking_lot::Mutex;
 
 use crate::index::IndexDefinition;
-use crate::segment::{Segment, SegmentId, TableId, Unnamed, row_of_id};
+use crate::segment::{SegmentId, SegmentsById, TableId, Unnamed, row_of_id};
 use crate::store::PageWriter;
 use crate::table::change::{ChangeKind, DeletedRows, TableChange, conflict};
 use crate::table::checks::{RowTest, test_of};
@@ -28,9 +28,6 @@ use crate::table::transaction::Transaction;
 use crate::table::writing::{Layout, Waiting, WrittenSegment, are_few};
 use crate::table::{Check, Database, Distribution, TableLayout, TableSnapshot};
 use crate::{Result, StorageError};
-
-/// Segments that rows are looked for in one after the other before a map of them is made.
-const FEW_SEGMENTS: usize = 16;
 
 /// What a load writes to.
 #[derive(Debug, Clone)]
@@ -163,12 +160,14 @@ impl Load {
         target: LoadTarget,
     ) -> Result<Self> {
         let (schema_name, table_name) = target.names();
-        let label = format!("{schema_name}.{table_name}");
+        let new_labels = |schema: &SchemaRef| {
+            Arc::new(Labels::new(&format!("{schema_name}.{table_name}"), schema))
+        };
         let mut redefinitions = None;
         let rows;
         let distribution;
         let checks;
-        let (schema, table, next_segment) = match &target {
+        let (schema, labels, table, next_segment) = match &target {
             LoadTarget::Create {
                 arrow_schema,
                 or_replace,
@@ -190,8 +189,10 @@ impl Load {
                     Some(transaction) => transaction.check(check)?,
                     None => check(&database.state.read())?,
                 }
+                let schema = stored_schema(arrow_schema)?;
                 (
-                    stored_schema(arrow_schema)?,
+                    Arc::clone(&schema),
+                    new_labels(&schema),
                     database.next_table_id()?,
                     Arc::new(AtomicU32::new(0)),
                 )
@@ -213,8 +214,10 @@ impl Load {
                     return Err(conflict(&ObjectName::new(schema_name, table_name)));
                 }
                 rows = present.snapshot.layout;
+                let schema = stored_schema(arrow_schema)?;
                 (
-                    stored_schema(arrow_schema)?,
+                    Arc::clone(&schema),
+                    new_labels(&schema),
                     present.snapshot.id,
                     present.next_segment,
                 )
@@ -242,6 +245,7 @@ impl Load {
                 };
                 (
                     present.snapshot.schema.clone(),
+                    present.labels,
                     present.snapshot.id,
                     present.next_segment,
                 )
@@ -253,7 +257,7 @@ impl Load {
             table,
             generation,
             next_segment,
-            labels: Labels::new(&label, &schema),
+            labels,
             rows,
             buckets: distribution.as_ref().map(Buckets::new),
         };
@@ -518,23 +522,11 @@ impl LoadWriter {
         if ids.peek().is_none() {
             return Ok(());
         }
-        let (mut last, mut found): (Option<&Arc<Segment>>, _) = (None, 0);
-        // For many that are scattered: of a few, making it takes longer than looking.
-        let mut by_id: Option<HashMap<SegmentId, &Arc<Segment>>> = None;
+        let mut segments = SegmentsById::new([&version.segments, &[]]);
         let mut deleted = shared.deleted.lock();
         for id in ids {
             let place = row_of_id(id).and_then(|(id, row)| {
-                let segment = match last {
-                    Some(segment) if segment.id == id => segment,
-                    _ if found < FEW_SEGMENTS => {
-                        found += 1;
-                        version.segments.iter().find(|segment| segment.id == id)?
-                    }
-                    _ => by_id
-                        .get_or_insert_with(|| version.segments.iter().map(|s| (s.id, s)).collect())
-                        .get(&id)?,
-                };
-                last = Some(segment);
+                let segment = segments.get(id)?;
                 segment.has_row(row).then_some((segment, row))
             });
             let Some((segment, row)) = place else {

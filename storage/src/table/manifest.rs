@@ -970,12 +970,13 @@ impl ColumnRecord {
         }
     }
 
-    pub(super) fn statistics(&self) -> ColumnStatistics {
+    /// What the planner knows of the column; `distinct` is what its sketch was found to say before.
+    pub(super) fn statistics(&self, distinct: Option<Option<u64>>) -> ColumnStatistics {
         ColumnStatistics {
             null_count: self.null_count,
             min: self.min.as_ref().and_then(scalar),
             max: self.max.as_ref().and_then(scalar),
-            distinct: estimate_distinct(&self.sketch),
+            distinct: distinct.unwrap_or_else(|| estimate_distinct(&self.sketch)),
             bytes_on_flash: self.bytes_on_flash,
         }
     }

@@ -27,7 +27,7 @@ use crate::table::database::Core;
 use crate::table::distribution::Buckets;
 use crate::table::edit::{ObjectName, TableEdit};
 use crate::table::indexing::{NewParts, PartBuilder};
-use crate::table::state::{Labels, TableState};
+use crate::table::state::TableState;
 use crate::table::writing::Layout;
 use crate::{Result, StorageError};
 
@@ -272,7 +272,7 @@ impl Core {
             table: snapshot.id,
             generation: self.generation()?,
             next_segment: Arc::clone(&present.next_segment),
-            labels: Labels::new(&snapshot.name, &snapshot.schema),
+            labels: Arc::clone(&present.labels),
             rows: snapshot.layout,
             buckets: snapshot.distribution.as_ref().map(Buckets::new),
         };

@@ -18,12 +18,12 @@ use crate::table::edit::{
 };
 use crate::table::history::{CatalogHistory, History, Version};
 use crate::table::manifest::{
-    ColumnRecord, TableRecord, decode_definition, decode_deleted, decode_distribution,
-    decode_layout, decode_part, decode_segment,
+    TableRecord, decode_definition, decode_deleted, decode_distribution, decode_layout,
+    decode_part, decode_segment,
 };
 use crate::table::schema_record::decode_schema;
 use crate::table::temporary::names::is_temporary;
-use crate::table::{Accounts, Function, TableSnapshot, View, scan_schema};
+use crate::table::{Accounts, ColumnStatistics, Function, TableSnapshot, View, scan_schema};
 use crate::{Result, StorageError};
 
 /// The committed state, as readers see it.
@@ -45,6 +45,8 @@ pub(super) struct State {
 pub(super) struct TableState {
     pub snapshot: Arc<TableSnapshot>,
     pub record: Arc<TableRecord>,
+    /// What errors call its parts.
+    pub labels: Arc<Labels>,
     /// Its past versions.
     pub history: History,
     /// First segment number that no load has taken.
@@ -392,7 +394,7 @@ impl State {
                     let draft = self.opened(&mut drafts, put.table)?;
                     draft.rows_version = next_rows_version();
                     let id = SegmentId(put.segment);
-                    let segment = decode_segment(&put.record, draft.id, id, &draft.labels())?;
+                    let segment = decode_segment(&put.record, draft.id, id, &draft.labels)?;
                     draft.segments.push(Arc::new(segment));
                     draft.next_order = put.record.order.saturating_add(1);
                 }
@@ -409,7 +411,7 @@ impl State {
                 }
                 Operation::ReplaceSegments(replace) => {
                     let draft = self.opened(&mut drafts, replace.table)?;
-                    let labels = draft.labels();
+                    let labels = Arc::clone(&draft.labels);
                     let dropped: HashSet<u32> = replace.dropped.iter().copied().collect();
                     let is_gone = |segment: &Arc<Segment>| dropped.contains(&segment.id.0);
                     let gone = draft.segments.iter().filter(|segment| is_gone(segment));
@@ -451,7 +453,8 @@ impl State {
                     let draft = self.opened(&mut drafts, put.table)?;
                     let id = SegmentId(put.part);
                     let part = decode_part(&put.record, draft.id, id, &draft.label())?;
-                    draft.parts.push((put.record.index.clone(), Arc::new(part)));
+                    let index = put.record.index.as_str().into();
+                    draft.parts.push((index, Arc::new(part)));
                 }
                 Operation::DropPart(dropped) => {
                     let draft = self.opened(&mut drafts, dropped.table)?;
@@ -460,7 +463,7 @@ impl State {
                         .into_iter()
                         .partition(|(_, part)| part.id == id);
                     draft.parts = kept;
-                    let gone: Vec<(String, Arc<IndexPart>)> = gone;
+                    let gone: Vec<(Arc<str>, Arc<IndexPart>)> = gone;
                     change
                         .retired
                         .parts
@@ -530,7 +533,7 @@ impl State {
     /// may be many.
     pub fn opened_table(table: CatalogTable) -> Result<TableState> {
         let mut draft = Draft::new(&table.name, table.id, &table.record)?;
-        let labels = draft.labels();
+        let labels = Arc::clone(&draft.labels);
         draft.segments.reserve_exact(table.segments.len());
         for (id, record) in table.segments {
             let segment = decode_segment(&record, table.id, id, &labels)?;
@@ -539,7 +542,7 @@ impl State {
         }
         for (id, record) in table.index_parts {
             let part = decode_part(&record, table.id, id, &draft.label())?;
-            draft.parts.push((record.index, Arc::new(part)));
+            draft.parts.push((record.index.into(), Arc::new(part)));
         }
         draft.finish()
     }
@@ -556,14 +559,16 @@ impl State {
         let (name, state) = tables.find(|(_, state)| state.snapshot.id.0 == table)?;
         let snapshot = &state.snapshot;
         let parts = snapshot.indexes.iter().flat_map(|index| {
-            let of = |part: &Arc<IndexPart>| (index.definition.name.clone(), Arc::clone(part));
-            index.parts.iter().map(of)
+            let name: Arc<str> = index.definition.name.as_str().into();
+            let parts = index.parts.iter();
+            parts.map(move |part| (Arc::clone(&name), Arc::clone(part)))
         });
         Some(Draft {
             name: name.clone(),
             id: snapshot.id,
             schema: Arc::clone(&snapshot.schema),
-            record: (*state.record).clone(),
+            record: Arc::clone(&state.record),
+            labels: Arc::clone(&state.labels),
             segments: snapshot.segments.clone(),
             parts: parts.collect(),
             last_found: 0,
@@ -605,12 +610,13 @@ struct Draft {
     name: ObjectName,
     id: TableId,
     schema: SchemaRef,
-    record: TableRecord,
+    record: Arc<TableRecord>,
+    labels: Arc<Labels>,
     segments: Vec<Arc<Segment>>,
     /// The place of the one that was looked for last.
     last_found: usize,
     /// Parts, with the names of their indexes.
-    parts: Vec<(String, Arc<IndexPart>)>,
+    parts: Vec<(Arc<str>, Arc<IndexPart>)>,
     before: Option<TableState>,
     history: History,
     next_order: u64,
@@ -619,12 +625,14 @@ struct Draft {
 
 impl Draft {
     fn new(name: &ObjectName, id: TableId, record: &TableRecord) -> Result<Self> {
-        let what = format!("table '{}.{}'", name.schema, name.name);
+        let label = label_of(name);
+        let schema = decode_schema(&record.schema, &format!("table '{label}'"))?;
         Ok(Self {
             name: name.clone(),
             id,
-            schema: decode_schema(&record.schema, &what)?,
-            record: record.clone(),
+            labels: Arc::new(Labels::new(&label, &schema)),
+            schema,
+            record: Arc::new(record.clone()),
             segments: Vec::new(),
             last_found: 0,
             parts: Vec::new(),
@@ -637,16 +645,20 @@ impl Draft {
 
     /// The same with another record.
     fn put(self, put: &PutTable) -> Result<Self> {
-        let schema = match put.record.schema == self.record.schema {
+        let is_as_before = put.record.schema == self.record.schema;
+        let record = Arc::new(put.record.clone());
+        if is_as_before && put.name == self.name {
+            return Ok(Self { record, ..self });
+        }
+        let label = label_of(&put.name);
+        let schema = match is_as_before {
             true => self.schema,
-            false => {
-                let what = format!("table '{}.{}'", put.name.schema, put.name.name);
-                decode_schema(&put.record.schema, &what)?
-            }
+            false => decode_schema(&put.record.schema, &format!("table '{label}'"))?,
         };
         Ok(Self {
             name: put.name.clone(),
-            record: put.record.clone(),
+            labels: Arc::new(Labels::new(&label, &schema)),
+            record,
             schema,
             ..self
         })
@@ -726,31 +738,14 @@ impl Draft {
     }
 
     fn label(&self) -> String {
-        format!("{}.{}", self.name.schema, self.name.name)
-    }
-
-    fn labels(&self) -> Labels {
-        let new = || Labels::new(&self.label(), &self.schema);
-        let Some(segment) = self.segments.first() else {
-            return new();
-        };
-        let chunks = segment.chunks.iter();
-        let page_indexes = segment.chunks.iter().find_map(Chunk::page_index_run);
-        let parts = segment.chunks.iter().map(|chunk| chunk.run.part.as_ref());
-        let shared = parts.flatten().next();
-        Labels {
-            shared: shared.map_or_else(|| new().shared, |part| Arc::clone(&part.run.label)),
-            columns: chunks.map(|chunk| Arc::clone(&chunk.run.label)).collect(),
-            page_indexes: page_indexes
-                .map_or_else(|| new().page_indexes, |run| Arc::clone(&run.label)),
-        }
+        label_of(&self.name)
     }
 
     fn finish(self) -> Result<TableState> {
         self.check_counts()?;
         let indexes = self.indexes()?;
         let name = self.label();
-        let columns = self.record.columns.iter();
+        let statistics = self.statistics();
         let defaults = self.record.decode_defaults(self.schema.fields().len());
         let what = format!("table '{name}'");
         let layout = decode_layout(self.record.layout, &what)?;
@@ -766,7 +761,7 @@ impl Draft {
             version: self.record.version,
             rows_version: self.rows_version,
             segments: self.segments,
-            statistics: columns.map(ColumnRecord::statistics).collect(),
+            statistics,
             indexes,
             lost_rows: self.record.lost_rows,
             defaults,
@@ -788,12 +783,29 @@ impl Draft {
         };
         Ok(TableState {
             snapshot: Arc::new(snapshot),
-            record: Arc::new(self.record),
+            record: self.record,
+            labels: self.labels,
             history: self.history,
             next_segment,
             next_order: self.next_order,
             editing,
         })
+    }
+
+    /// What is known of each column. To estimate how many values one has takes long enough that it is not
+    /// done again where nothing has come to that.
+    fn statistics(&self) -> Vec<ColumnStatistics> {
+        let before = self.before.as_ref();
+        let before = before.map(|before| (&before.record.columns, &before.snapshot.statistics));
+        let columns = self.record.columns.iter().enumerate();
+        let statistics = columns.map(|(place, column)| {
+            let same = before.and_then(|(records, statistics)| {
+                let is_same = records.get(place)?.sketch == column.sketch;
+                statistics.get(place).filter(|_| is_same)
+            });
+            column.statistics(same.map(|same| same.distinct))
+        });
+        statistics.collect()
     }
 
     /// Nothing may be missing of what the table's own record counts.
@@ -820,7 +832,7 @@ impl Draft {
         let places: hashbrown::HashMap<_, _> = places.map(|(s, place)| (s.id, place)).collect();
         let indexes = self.record.indexes.iter().map(|record| {
             let definition = decode_definition(record)?;
-            let parts = self.parts.iter().filter(|(name, _)| *name == record.name);
+            let parts = self.parts.iter().filter(|(name, _)| **name == *record.name);
             let parts: Vec<_> = parts.map(|(_, part)| Arc::clone(part)).collect();
             let mut is_covered = vec![false; self.segments.len()];
             let mut covered = parts.iter().flat_map(|part| &part.covers);
@@ -859,6 +871,11 @@ impl Draft {
         });
         indexes.collect()
     }
+}
+
+/// What errors call a table.
+fn label_of(name: &ObjectName) -> String {
+    format!("{}.{}", name.schema, name.name)
 }
 
 /// A number that no version of any table's rows has.

@@ -1,18 +1,16 @@
 //! That no two rows of a unique index have one key.
 
-use std::cell::LazyCell;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, make_comparator};
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use hashbrown::HashMap;
 
 use crate::index::kind::Source;
 use crate::index::pace::Pace;
 use crate::index::{IndexDefinition, IndexPart, hash};
-use crate::segment::{Segment, SegmentId};
+use crate::segment::{Segment, SegmentId, SegmentsById};
 use crate::store::{PageReader, PageStore};
 use crate::{Result, StorageError};
 
@@ -69,12 +67,10 @@ impl Keys<'_> {
         segments: [&[Arc<Segment>]; 2],
     ) -> Result<()> {
         let mut reader = self.store.reader()?;
-        // Most commits find no hash of theirs, and need not know what hundreds of segments there are.
-        let by_id: LazyCell<HashMap<SegmentId, &Arc<Segment>>, _> =
-            LazyCell::new(|| segments.into_iter().flatten().map(|s| (s.id, s)).collect());
-        let place = |id: SegmentId, row: u32| {
-            let segment = by_id.get(&id).filter(|segment| segment.has_row(row));
-            segment.map(|segment| (*segment, row as usize))
+        let mut segments = SegmentsById::new(segments);
+        let mut place = |id: SegmentId, row: u32| {
+            let segment = segments.get(id).filter(|segment| segment.has_row(row));
+            segment.map(|segment| (segment, row as usize))
         };
         for part in others {
             // Keys of rows that were deleted are free, and after an upsert they are many.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, GenericByteViewArray, RecordBatch};
 use arrow::compute::concat_batches;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{ByteViewType, DataType, SchemaRef};
 
 use crate::page::{
     ChunkIdentity, ChunkStats, EncodedChunk, EncodedGroups, GroupedColumn, SEGMENT_ROWS,
@@ -38,22 +38,32 @@ pub(super) fn are_few<'a>(batches: impl Iterator<Item = &'a RecordBatch>) -> boo
         }
         bytes += bytes_of(batch);
     }
-    bytes <= FEW_BYTES
+    is_little(rows, bytes)
+}
+
+fn is_little(rows: usize, bytes: usize) -> bool {
+    rows <= FEW_ROWS && bytes <= FEW_BYTES
 }
 
 /// Bytes of the values of these rows, which may be a part of what their buffers hold.
 fn bytes_of(batch: &RecordBatch) -> usize {
-    let of_column = |column: &ArrayRef| {
-        let size = column.to_data().get_slice_memory_size();
-        let of_views = match column.data_type() {
-            DataType::Utf8View => column.as_string_view().total_buffer_bytes_used(),
-            DataType::BinaryView => column.as_binary_view().total_buffer_bytes_used(),
-            _ => 0,
-        };
-        // What can't tell is much.
-        size.unwrap_or_else(|_| column.get_array_memory_size()) + of_views
+    let of_column = |column: &ArrayRef| match column.data_type() {
+        DataType::Utf8View => bytes_of_views(column.as_string_view()),
+        DataType::BinaryView => bytes_of_views(column.as_binary_view()),
+        _ => {
+            let size = column.to_data().get_slice_memory_size();
+            // What can't tell is much.
+            size.unwrap_or_else(|_| column.get_array_memory_size())
+        }
     };
     batch.columns().iter().map(of_column).sum()
+}
+
+/// The same of text and binary, of which most columns of small commits are: Arrow would describe the
+/// array anew to say it, which takes longer than all else that is done with a row of them here.
+fn bytes_of_views<T: ByteViewType>(column: &GenericByteViewArray<T>) -> usize {
+    let validity = column.nulls().map_or(0, |nulls| nulls.len().div_ceil(8));
+    size_of_val(&**column.views()) + validity + column.total_buffer_bytes_used()
 }
 
 /// Rows until there is a segment of them: one after the other, or those of each bucket.
@@ -102,7 +112,7 @@ impl Waiting {
 
     /// Whether it is so little that a commit may have it with others.
     pub fn is_small(&self) -> bool {
-        are_few(self.heaps.iter().flat_map(|heap| &heap.batches))
+        is_little(self.heaps.iter().map(|heap| heap.rows).sum(), self.bytes())
     }
 
     /// As many as a segment has, as one batch, or fewer where much is waiting for other segments.
@@ -163,7 +173,7 @@ pub(super) struct Layout {
     pub table: TableId,
     pub generation: u32,
     pub next_segment: Arc<AtomicU32>,
-    pub labels: Labels,
+    pub labels: Arc<Labels>,
     /// How rows lie in pages.
     pub rows: TableLayout,
     /// Where those of each bucket go, if the table has any.
