@@ -5,6 +5,7 @@ mod code_search;
 mod groups;
 mod hostile;
 mod round_trip;
+mod symbols;
 
 use std::sync::Arc;
 
