@@ -1,5 +1,6 @@
 //! The committed state in memory, and how an edit changes it.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
@@ -25,6 +26,9 @@ use crate::table::schema_record::decode_schema;
 use crate::table::temporary::names::is_temporary;
 use crate::table::{Accounts, ColumnStatistics, Function, TableSnapshot, View, scan_schema};
 use crate::{Result, StorageError};
+
+/// Segments that a commit brings of which each is looked for one after the other.
+const MAX_NEW_SEGMENTS: usize = 16;
 
 /// The committed state, as readers see it.
 #[derive(Debug, Default, Clone)]
@@ -411,6 +415,7 @@ impl State {
                 }
                 Operation::ReplaceSegments(replace) => {
                     let draft = self.opened(&mut drafts, replace.table)?;
+                    draft.grows = false;
                     let labels = Arc::clone(&draft.labels);
                     let dropped: HashSet<u32> = replace.dropped.iter().copied().collect();
                     let is_gone = |segment: &Arc<Segment>| dropped.contains(&segment.id.0);
@@ -435,11 +440,13 @@ impl State {
                 }
                 Operation::DropSegments(table) => {
                     let draft = self.opened(&mut drafts, *table)?;
+                    draft.grows = false;
                     draft.rows_version = next_rows_version();
                     change.retired.segments.append(&mut draft.segments);
                 }
                 Operation::MovePages(moves) => {
                     let draft = self.opened(&mut drafts, moves.table)?;
+                    draft.grows = false;
                     draft.move_pages(moves, &mut change.retired)?;
                 }
                 Operation::ExpireVersions(version) => {
@@ -458,6 +465,7 @@ impl State {
                 }
                 Operation::DropPart(dropped) => {
                     let draft = self.opened(&mut drafts, dropped.table)?;
+                    draft.grows = false;
                     let id = SegmentId(dropped.part);
                     let (gone, kept) = mem::take(&mut draft.parts)
                         .into_iter()
@@ -572,6 +580,7 @@ impl State {
             segments: snapshot.segments.clone(),
             parts: parts.collect(),
             last_found: 0,
+            grows: true,
             rows_version: snapshot.rows_version,
             before: Some(state.clone()),
             history: state.history.clone(),
@@ -615,6 +624,9 @@ struct Draft {
     segments: Vec<Arc<Segment>>,
     /// The place of the one that was looked for last.
     last_found: usize,
+    /// It has all segments (perhaps with more rows deleted) and parts of the version before, at their
+    /// places.
+    grows: bool,
     /// Parts, with the names of their indexes.
     parts: Vec<(Arc<str>, Arc<IndexPart>)>,
     before: Option<TableState>,
@@ -635,6 +647,7 @@ impl Draft {
             record: Arc::new(record.clone()),
             segments: Vec::new(),
             last_found: 0,
+            grows: false,
             parts: Vec::new(),
             before: None,
             history: History::default(),
@@ -828,10 +841,15 @@ impl Draft {
     /// The indexes; none may cover what the table never had, or anything twice, and a unique one
     /// covers all. What a part covers may be gone, as compaction puts other segments in its place.
     fn indexes(&self) -> Result<Vec<Arc<Index>>> {
-        let places = self.segments.iter().zip(0usize..);
-        let places: hashbrown::HashMap<_, _> = places.map(|(s, place)| (s.id, place)).collect();
+        let places: LazyCell<hashbrown::HashMap<SegmentId, usize>, _> = LazyCell::new(|| {
+            let places = self.segments.iter().zip(0..);
+            places.map(|(segment, place)| (segment.id, place)).collect()
+        });
         let indexes = self.record.indexes.iter().map(|record| {
             let definition = decode_definition(record)?;
+            if let Some(grown) = self.grown_index(&definition) {
+                return Ok(grown);
+            }
             let parts = self.parts.iter().filter(|(name, _)| **name == *record.name);
             let parts: Vec<_> = parts.map(|(_, part)| Arc::clone(part)).collect();
             let mut is_covered = vec![false; self.segments.len()];
@@ -870,6 +888,42 @@ impl Draft {
             })
         });
         indexes.collect()
+    }
+
+    /// The index after a small commit, which brings few segments and, to a unique index, a part of them:
+    /// only these are looked at, not all that the index's other parts cover, of which there are thousands
+    /// after as many commits. `None` where the change is another one, or something does not fit.
+    fn grown_index(&self, definition: &IndexDefinition) -> Option<Arc<Index>> {
+        let before = &self.before.as_ref().filter(|_| self.grows)?.snapshot;
+        let index = before.index(&definition.name);
+        let index =
+            index.filter(|index| index.definition == *definition && index.tail.is_empty())?;
+        let new = self.segments.get(before.segments.len()..)?;
+        if new.len() > MAX_NEW_SEGMENTS {
+            return None;
+        }
+        let old_parts = before.indexes.iter().map(|index| index.parts.len()).sum();
+        let new_parts = self.parts.get(old_parts..)?.iter();
+        let new_parts = new_parts.filter(|(name, _)| **name == *definition.name);
+        let mut parts = index.parts.clone();
+        let mut left: Vec<&Arc<Segment>> = new.iter().collect();
+        for (_, part) in new_parts {
+            for (id, rows) in &part.covers {
+                let is_it = |segment: &&Arc<Segment>| (segment.id, segment.rows) == (*id, *rows);
+                left.remove(left.iter().position(is_it)?);
+            }
+            parts.push(Arc::clone(part));
+        }
+        if definition.unique && !left.is_empty() {
+            return None;
+        }
+        Some(match left.is_empty() && parts.len() == index.parts.len() {
+            true => Arc::clone(index),
+            false => {
+                let tail = left.into_iter().cloned().collect();
+                Arc::new(Index::new(definition.clone(), parts, tail))
+            }
+        })
     }
 }
 
