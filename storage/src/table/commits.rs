@@ -602,8 +602,11 @@ impl Core {
                     None => run.first,
                 })?;
                 let first = writer.append(buffers.collect())?;
-                if on_card {
-                    self.store().note_collected(first, run.count.into());
+                match on_card {
+                    true => self.store().note_collected(first, run.count.into()),
+                    // They were served from memory, and those of rows that were just changed are asked for
+                    // most.
+                    false => self.store().cache_written(first, pages),
                 }
                 from.push(run.first.number());
                 to.push(first.number());

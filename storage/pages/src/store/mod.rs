@@ -712,6 +712,14 @@ impl PageStore {
         }
     }
 
+    /// Puts pages into the cache that were just written one behind the other, the first of them to `first`:
+    /// who moves what is in use spares its readers the flash.
+    pub fn cache_written(&self, first: PageAddress, pages: impl IntoIterator<Item = Arc<Page>>) {
+        for (number, page) in (first.number()..).zip(pages) {
+            self.cache.insert(PageAddress::of_number(number), page);
+        }
+    }
+
     /// What tells whether room was gained meanwhile.
     fn room(&self) -> Room {
         Room {
