@@ -2,9 +2,9 @@
 //! text keys and ten texts of 100 printable bytes in rows (`layout = 'pax'`), asked by several threads
 //! for zipfian keys, all of it cached.
 //!
-//! `cargo run --release -p flashmesh-storage --example key_values -- FOLDER [ROWS] [CLIENTS] [OPERATIONS] [ROUNDS]`
+//! `cargo run --release -p flashmesh-storage --example key_values -- FOLDER [ROWS] [CLIENTS] [OPERATIONS] [ROUNDS] [WORKLOADS]`
 //!
-//! It makes a database in a new folder within FOLDER, which goes with it.
+//! WORKLOADS are letters of YCSB's. It makes a database in a new folder within FOLDER, which goes with it.
 
 mod measure;
 
@@ -51,6 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let (rows, clients) = (number(200_000), number(8));
     let (operations, rounds) = (number(40_000), number(5));
+    let workloads = arguments.next().unwrap_or("CBAF".into());
     let folder = tempfile::tempdir_in(folder)?;
     let database = Database::open(folder.path(), DatabaseOptions::default())?;
     load(&database, rows)?;
@@ -73,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let zipf = Zipf::new(rows);
     let mut rng = SmallRng::seed_from_u64(7);
-    for (name, reads, reads_before) in WORKLOADS {
+    for (name, reads, reads_before) in WORKLOADS.into_iter().filter(|w| workloads.contains(w.0)) {
         let client = |seed: u64| -> flashmesh_storage::Result<()> {
             let mut rng = SmallRng::seed_from_u64(seed);
             for _ in 0..operations / clients {
@@ -89,6 +90,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             Ok(())
         };
         let (mut rates, mut processors) = (Vec::new(), Vec::new());
+        let misses = || store.database.store().cache().stats().misses;
+        let misses_before = misses();
         for _ in 0..rounds {
             let seeds: Vec<u64> = (0..clients).map(|_| rng.random()).collect();
             let (started, processor_started) = (Instant::now(), processor_time());
@@ -107,9 +110,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             processors.push(spent * 1e6 / operations as f64);
         }
         println!(
-            "{name}: {:.0} operations/s, {:.2} µs of a processor each",
+            "{name}: {:.0} operations/s, {:.2} µs of a processor each; {} pages from flash in all",
             median(rates),
-            median(processors)
+            median(processors),
+            misses() - misses_before,
         );
     }
     Ok(())
