@@ -38,7 +38,7 @@ const SMALLEST_LIMIT: usize = 16 << 20;
 /// Functions by name, with the most bytes that each row of their results can have.
 const FUNCTIONS: [(&str, Estimate); 23] = [
     ("repeat", repeated),
-    ("array_repeat", repeated),
+    ("array_repeat", repeated_elements),
     ("lpad", padded),
     ("rpad", padded),
     ("array_resize", resized),
@@ -410,6 +410,20 @@ fn repeated(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
     each(rows, |row| values.at(row) * counts.at(row).max(0.0))
 }
 
+/// What an element takes beside its bytes: where these are, in texts and lists.
+const PLACE_BYTES: f64 = 16.0;
+
+fn repeated_elements(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
+    let (values, counts) = (bytes(args, 0)?, counts(args, 1)?);
+    let is_plain = args
+        .first()
+        .is_some_and(|value| value.data_type().is_primitive());
+    let place = if is_plain { 0.0 } else { PLACE_BYTES };
+    each(rows, |row| {
+        (values.at(row) + place) * counts.at(row).max(0.0)
+    })
+}
+
 /// A character has four bytes at most.
 fn padded(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
     let counts = counts(args, 1)?;
@@ -418,7 +432,9 @@ fn padded(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
 
 fn resized(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
     let (counts, fill) = (counts(args, 1)?, bytes(args, 2)?);
-    each(rows, |row| fill.at(row).max(8.0) * counts.at(row).max(0.0))
+    each(rows, |row| {
+        (fill.at(row) + PLACE_BYTES) * counts.at(row).max(0.0)
+    })
 }
 
 fn series(args: &[ColumnarValue], rows: usize) -> Result<Vec<f64>> {
@@ -619,6 +635,8 @@ mod tests {
     async fn results_of_any_size_are_refused() {
         for sql in [
             "SELECT array_repeat(1, 2147483647)",
+            "SELECT array_repeat('', 2147483647)",
+            "SELECT array_repeat(CAST(NULL AS VARCHAR[]), 2147483647)",
             "SELECT list_repeat(array_repeat(1, 100000), 100000)",
             "SELECT range(0, 2000000000)",
             "SELECT array_length(generate_series(2000000000, 0, -1))",

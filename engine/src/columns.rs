@@ -7,15 +7,15 @@ use std::ops::ControlFlow;
 use datafusion::common::DFSchema;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
-    self, Cte, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, RenameSelectItem,
-    Select, SelectItem, SelectItemQualifiedWildcardKind, VisitMut as _, VisitorMut,
-    WildcardAdditionalOptions, With, visit_expressions, visit_expressions_mut,
+    self, Cte, Expr, FunctionArg, FunctionArgExpr, Ident, RenameSelectItem, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, VisitMut as _, VisitorMut, WildcardAdditionalOptions, With,
+    visit_expressions, visit_expressions_mut,
 };
 use regex::Regex;
 
 use crate::Session;
 use crate::asked_first::{Pending, first};
-use crate::clauses;
+use crate::clauses::{self, arguments_of_columns};
 use crate::error::{Error, Result};
 use crate::names::{name_of, quoted_text};
 use crate::parameters::Values;
@@ -261,29 +261,11 @@ fn alias_of(pattern: Option<&Regex>, column: &Column, alias: Option<&Ident>) -> 
     }
 }
 
-/// The arguments of a call of COLUMNS.
-fn arguments(expr: &Expr) -> Option<&[FunctionArg]> {
-    let Expr::Function(call) = expr else {
-        return None;
-    };
-    match (call.name.0.as_slice(), &call.args) {
-        ([name], FunctionArguments::List(list)) if is_columns(name) => Some(&list.args),
-        _ => None,
-    }
-}
-
-fn is_columns(name: &ast::ObjectNamePart) -> bool {
-    let name = name.as_ident();
-    name.is_some_and(|name| {
-        name.quote_style.is_none() && name.value.eq_ignore_ascii_case("columns")
-    })
-}
-
 /// What COLUMNS within an expression stands for, if it is there.
 fn wanted(expr: &Expr) -> Result<Option<Wanted>> {
     let mut all: Vec<Wanted> = Vec::new();
     let found = visit_expressions(expr, |part| {
-        match arguments(part).map(wanted_of) {
+        match arguments_of_columns(part).map(wanted_of) {
             Some(Ok(wanted)) => all.push(wanted),
             Some(Err(error)) => return ControlFlow::Break(error),
             None => {}
@@ -336,7 +318,7 @@ fn wanted_of(args: &[FunctionArg]) -> Result<Wanted> {
 /// An expression with a column in the place of COLUMNS.
 fn with_column(mut expr: Expr, column: &Column) -> Expr {
     let _ = visit_expressions_mut(&mut expr, |part| {
-        if arguments(part).is_some() {
+        if arguments_of_columns(part).is_some() {
             *part = column.expr.clone();
         }
         ControlFlow::<()>::Continue(())
@@ -394,7 +376,7 @@ impl VisitorMut for Present {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        match arguments(expr) {
+        match arguments_of_columns(expr) {
             Some(_) => ControlFlow::Break(()),
             None => ControlFlow::Continue(()),
         }
@@ -414,7 +396,7 @@ fn asks(item: &SelectItem) -> bool {
     is_renamed(item)
         || match item {
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
-                let found = visit_expressions(expr, |part| match arguments(part) {
+                let found = visit_expressions(expr, |part| match arguments_of_columns(part) {
                     Some(_) => ControlFlow::Break(()),
                     None => ControlFlow::Continue(()),
                 });

@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::error::DataFusionError;
-use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder};
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{
     DdlStatement, Expr, ExprSchemable, LogicalPlan, Volatility, table_scan,
@@ -21,7 +21,6 @@ use datafusion::sql::sqlparser::ast::{
     self, CheckConstraint, ColumnOption, Query, TableConstraint, Visit, Visitor,
 };
 use datafusion::sql::unparser::Unparser;
-use flashmesh_planner::rules::LengthOfLists;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::table::{Check, CheckLanguage, RowTest};
 use parking_lot::Mutex;
@@ -337,8 +336,7 @@ impl Constraints {
             .with_config(session_config(self.threads, self.memory_limit)?)
             .with_default_features()
             .with_type_planner(Arc::clone(&types) as _);
-        let mut state = flashmesh_planner::configure(builder).build();
-        state.register_function_rewrite(Arc::new(LengthOfLists))?;
+        let state = flashmesh_planner::configure(builder).build();
         let context = SessionContext::new_with_state(state);
         bound_functions(&context, self.memory_limit)?;
         types.use_session(context.state_weak_ref());

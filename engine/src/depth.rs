@@ -11,9 +11,6 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::error::{Error, Result};
 
-/// The stack of each thread on which statements are planned and run.
-pub const STACK_BYTES: usize = 16 << 20;
-
 /// Operators of one expression, one after the other. (DuckDB allows 1,000 levels.)
 const OPERATORS: usize = 1000;
 /// SELECTs and joins of one query, one after the other.

@@ -1,14 +1,19 @@
 //! Values into columns of another type, only where no digit is lost.
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, StringViewArray};
 use arrow::compute::kernels::cmp::not_distinct;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Float64Type, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use flashmesh_planner::whole_moments;
+use flashmesh_planner::{has_text, texts_of, type_name, whole_moments};
 
+use crate::byte_texts::{bytes_of, is_marked};
 use crate::error::{Error, Result};
+use crate::interval_units::{has_unit, spelt};
 
 /// `array` as values of type `to`, for the column of that name. A value that `to` can't hold, or
 /// holds only without some of its digits (1.5 as an integer, microseconds in a timestamp of whole
@@ -17,8 +22,22 @@ pub(crate) fn cast_exactly(array: &ArrayRef, to: &DataType, column: &str) -> Res
     if array.data_type() == to {
         return Ok(array.clone());
     }
+    if is_point(array.data_type()) && is_number(to) || is_number(array.data_type()) && is_point(to)
+    {
+        return Err(Error::usage(format!(
+            "column '{column}' of type {} can't hold a value of type {}; \
+             write a date or a time, or the function that makes one of the number",
+            type_name(to),
+            type_name(array.data_type())
+        )));
+    }
     let array = match array.data_type() {
         DataType::Dictionary(_, values) => cast(array, values, column)?,
+        from if from.is_string() && to.is_binary() => marked_bytes(array, column)?,
+        from if to.is_string() && has_text(from) => texts_of(array)?,
+        from if from.is_string() && matches!(to, DataType::Interval(_)) => {
+            spelt_intervals(array, column)?
+        }
         from if from.is_string() => {
             let array = &whole_moments(array, to)?;
             match widest(to) {
@@ -37,6 +56,49 @@ pub(crate) fn cast_exactly(array: &ArrayRef, to: &DataType, column: &str) -> Res
         ))),
         None => Ok(stored),
     }
+}
+
+fn is_point(of: &DataType) -> bool {
+    use DataType::*;
+    matches!(
+        of,
+        Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Interval(_) | Duration(_)
+    )
+}
+
+fn is_number(of: &DataType) -> bool {
+    of.is_numeric() || *of == DataType::Boolean
+}
+
+/// Texts that become bytes: those for which they stand, where they are written so, else their own.
+fn marked_bytes(texts: &ArrayRef, column: &str) -> Result<ArrayRef> {
+    let texts = cast(texts, &DataType::Utf8View, column)?;
+    let values = texts.as_string_view();
+    if !values.iter().flatten().any(is_marked) {
+        return Ok(texts);
+    }
+    let bytes = values.iter().map(|text| match text {
+        Some(text) if is_marked(text) => match bytes_of(text) {
+            Some(bytes) => Ok(Some(Cow::Owned(bytes))),
+            None => Err(Error::usage(format!(
+                "column '{column}' can't hold '{text}': behind \\x stand hexadecimal digits, two a byte"
+            ))),
+        },
+        text => Ok(text.map(|text| Cow::Borrowed(text.as_bytes()))),
+    });
+    Ok(Arc::new(bytes.collect::<Result<BinaryViewArray>>()?))
+}
+
+/// Texts that become intervals, as Arrow reads them.
+fn spelt_intervals(texts: &ArrayRef, column: &str) -> Result<ArrayRef> {
+    let texts = cast(texts, &DataType::Utf8View, column)?;
+    let spelt = texts.as_string_view().iter().map(|text| match text {
+        Some(text) if !has_unit(text) => Err(Error::usage(format!(
+            "column '{column}' can't hold the interval '{text}', which has no unit; write one such as '{text} days'"
+        ))),
+        text => Ok(text.map(spelt)),
+    });
+    Ok(Arc::new(spelt.collect::<Result<StringViewArray>>()?))
 }
 
 /// The type that keeps all digits of a text that is read as one of type `to`.
@@ -186,8 +248,6 @@ fn show(array: &ArrayRef, row: usize) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{
         Float32Array, Float64Array, Int64Array, ListArray, StringArray, TimestampMicrosecondArray,
     };

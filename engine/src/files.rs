@@ -19,6 +19,7 @@ use futures::StreamExt;
 
 use crate::csv_files::{CsvFiles, with_types_of};
 use crate::error::{Error, Result};
+use crate::written_types::type_to_read;
 
 /// How to read files whose format leaves questions open. Parquet and Arrow files answer them
 /// themselves.
@@ -219,7 +220,7 @@ async fn listing_config(
             return Some(DataType::Utf8View);
         }
         let target = target?.field_with_name(field.name()).ok()?;
-        Some(target.data_type().clone())
+        Some(type_to_read(target.data_type(), &format))
     });
     Ok((config(urls, listing).await?, schema))
 }

@@ -21,17 +21,20 @@
 //
 // What stands on nothing: errors, names, memory and stores of files.
 mod bounded;
+mod byte_texts;
 mod cache;
 mod csv_files;
 mod error;
+mod interval_units;
 mod memory;
 mod names;
-mod parquet_types;
 mod precedence;
 mod row_ids;
 mod spill;
 mod stores;
+mod threads;
 mod types;
+mod written_types;
 
 // Who may do what, files as tables, statements in other words, and statements as plans.
 mod depth;
@@ -52,6 +55,7 @@ mod defaults;
 mod distributed;
 mod exact;
 mod from_first;
+mod information_schema;
 mod past;
 mod pragmas;
 mod procedures;
@@ -63,6 +67,7 @@ mod show_functions;
 mod table_options;
 mod variables;
 
+mod called_columns;
 mod constraints;
 mod file_tables;
 mod macros;
@@ -118,6 +123,7 @@ mod summarize;
 
 mod alter;
 mod create_view;
+mod fields;
 mod import;
 mod limits;
 mod lookup;
@@ -132,7 +138,6 @@ pub mod server;
 pub mod cli;
 
 pub use backup::{backups, check_backup, restore};
-pub use depth::STACK_BYTES;
 pub use error::{Error, Result};
 pub use files::FileOptions;
 pub use flashmesh_storage::page::Value;
@@ -149,3 +154,4 @@ pub use queries::{
 };
 pub use resources::{make_temporary_folder, temporary_folder};
 pub use session::{Engine, EngineOptions, Session};
+pub use threads::{cores, runtime};

@@ -10,8 +10,8 @@ use arrow::array::{
     Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringViewArray,
     new_null_array,
 };
-use arrow::compute::cast;
 use arrow::compute::kernels::zip::zip;
+use arrow::compute::{cast, is_not_null};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ScalarValue};
@@ -220,7 +220,7 @@ impl LiteralRows {
             }
             column = match examples.len() {
                 1 => assigned,
-                _ => zip(&is_there(&of_kind), &assigned, &column)?,
+                _ => zip(&is_not_null(&of_kind)?, &assigned, &column)?,
             };
         }
         Ok(Some(column))
@@ -267,13 +267,6 @@ fn values_of(statement: &mut ast::Statement) -> Option<&mut ast::Values> {
         ast::SetExpr::Values(values) => Some(values),
         _ => None,
     }
-}
-
-/// Which rows have a value.
-fn is_there(column: &dyn Array) -> BooleanArray {
-    (0..column.len())
-        .map(|row| Some(column.is_valid(row)))
-        .collect()
 }
 
 /// What `expr`, which is made of the literal `example`, makes of others of the kind.

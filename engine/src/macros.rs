@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, MacroDefinition,
-    ObjectName, ObjectNamePart, Query, Select, SelectItem, TableAlias, TableFactor, Visit,
-    VisitMut, Visitor, VisitorMut, visit_expressions_mut,
+    ObjectName, ObjectNamePart, Query, TableAlias, TableFactor, Visit, VisitMut, Visitor,
+    VisitorMut, visit_expressions_mut,
 };
 use parking_lot::Mutex;
 
@@ -255,22 +255,6 @@ fn levels_of(expr: &Expr) -> usize {
 
 impl VisitorMut for Calls<'_> {
     type Break = Error;
-
-    /// A column that is such a call is called as it was written.
-    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
-        for item in &mut select.projection {
-            if let SelectItem::UnnamedExpr(expr @ Expr::Function(_)) = item
-                && self.of_value(expr).is_some()
-            {
-                let alias = Ident::with_quote('"', expr.to_string());
-                *item = SelectItem::ExprWithAlias {
-                    expr: expr.clone(),
-                    alias,
-                };
-            }
-        }
-        ControlFlow::Continue(())
-    }
 
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
         self.place += QUERY;

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use datafusion::config::ConfigOptions;
+use datafusion::config::{ConfigOptions, FormatOptions};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
 use datafusion::prelude::SessionConfig;
@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use crate::error::{Error, Result};
 use crate::memory::MergedMemory;
 use crate::names::{CATALOG, DEFAULT_SCHEMA};
+use crate::threads::cores;
 
 /// Share of the memory limit that the smaller input of a hash join may be estimated at: its table takes
 /// more than its rows, and a plan may have several.
@@ -44,8 +45,7 @@ const LISTED_KEYS_BYTES: usize = 16 << 20;
 
 /// Threads of a query: one a core, unless it is said.
 pub(crate) fn threads(wanted: Option<NonZeroUsize>) -> usize {
-    let threads = wanted.or_else(|| std::thread::available_parallelism().ok());
-    threads.map_or(1, NonZeroUsize::get)
+    wanted.map_or_else(cores, NonZeroUsize::get)
 }
 
 /// Where queries spill, and how much at once.
@@ -76,8 +76,7 @@ pub(crate) fn memory_pool(limit: usize) -> Arc<dyn MemoryPool> {
 pub(crate) fn session_config(threads: usize, memory_limit: usize) -> Result<SessionConfig> {
     let mut options = ConfigOptions::from_env()?;
     tune_joins(&mut options, threads, memory_limit);
-    // What tells NULL from the empty string in printed results.
-    options.format.null = "NULL".into();
+    options.format = printed();
     // Of `CASE WHEN a IS NULL THEN b ELSE a END` the two kinds of plans differ in whether it may be NULL.
     options.execution.skip_physical_aggregate_schema_check = true;
     options.extensions.insert(FlashmeshOptions {
@@ -89,6 +88,18 @@ pub(crate) fn session_config(threads: usize, memory_limit: usize) -> Result<Sess
         .with_create_default_catalog_and_schema(false)
         .with_information_schema(true)
         .with_target_partitions(threads))
+}
+
+/// How results are printed: with what tells NULL from the empty text, and moments as they are as texts.
+pub(crate) fn printed() -> FormatOptions {
+    let moment = "%Y-%m-%d %H:%M:%S%.f";
+    FormatOptions {
+        null: "NULL".into(),
+        datetime_format: Some(moment.into()),
+        timestamp_format: Some(moment.into()),
+        timestamp_tz_format: Some(format!("{moment}%:z")),
+        ..FormatOptions::default()
+    }
 }
 
 /// How hash joins build their tables, where the environment does not say it.

@@ -19,6 +19,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use flashmesh_planner::named_casts::{self, has_marks, plain_name, without_marks};
 
+use crate::called_columns::call_column;
 use crate::clauses;
 use crate::error::Result;
 use crate::reused_aliases::{missing, write_out};
@@ -43,7 +44,7 @@ pub(crate) async fn plan(state: &SessionState, statement: ParsedStatement) -> Re
     for _ in 0..MOST_ALIASES {
         let missing = planned.as_ref().err().and_then(missing);
         match missing {
-            Some(name) if write_out(&mut again, &name, state) => {
+            Some(name) if write_out(&mut again, &name, state) || call_column(&mut again, &name) => {
                 planned = state.statement_to_plan(again.clone()).await;
             }
             _ => break,
@@ -99,7 +100,7 @@ fn with_own_names(statement: ParsedStatement) -> Option<(ParsedStatement, Wanted
             let mut wanted = Wanted::new();
             if let ParsedStatement::Statement(inner) = &mut statement {
                 if let Statement::Query(query) = inner.as_mut()
-                    && let Some(select) = first_select(&mut query.body)
+                    && let Some(select) = clauses::first_select(&mut query.body)
                 {
                     wanted = rename(select);
                 }
@@ -166,16 +167,6 @@ impl VisitorMut for NameCasts {
     }
 }
 
-/// The SELECT whose names the result has.
-fn first_select(body: &mut SetExpr) -> Option<&mut Select> {
-    match body {
-        SetExpr::Select(select) => Some(select),
-        SetExpr::Query(query) => first_select(&mut query.body),
-        SetExpr::SetOperation { left, .. } => first_select(left),
-        _ => None,
-    }
-}
-
 /// Gives a name to each column that has that of one before it, or may have that of one that a
 /// wildcard stands for.
 fn rename(select: &mut Select) -> Wanted {
@@ -212,7 +203,12 @@ fn rename(select: &mut Select) -> Wanted {
             SelectItem::UnnamedExpr(expr) if twin.is_some() || wildcard.is_some() => {
                 (expr, Name::Known(name))
             }
-            SelectItem::ExprWithAlias { expr, .. } if twin.is_some() => (expr, Name::Known(name)),
+            // One that the wildcard stands for may have that name, too.
+            SelectItem::ExprWithAlias { expr, alias }
+                if twin.is_some() || wildcard.is_some() && !is_own(&alias.value) =>
+            {
+                (expr, Name::Known(name))
+            }
             _ => continue,
         };
         let alias = free(&before.last().expect("was pushed").name, &mut taken);
@@ -380,6 +376,12 @@ fn free(name: &str, taken: &mut HashSet<String>) -> Ident {
     let mut numbered = (1..).map(|number| format!("{name}:{number}"));
     let free = numbered.find(|name| taken.insert(name.clone()));
     Ident::with_quote('"', free.expect("there is always another number"))
+}
+
+/// Whether [`free`] has made a name: a SELECT may be gone through twice.
+fn is_own(name: &str) -> bool {
+    let number = name.rsplit_once(':').map(|(_, number)| number);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// The result with the names that were asked for, each that is there twice in a relation of its

@@ -16,7 +16,7 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::prelude::SessionContext;
 use flashmesh_cluster::node::Head;
 use flashmesh_planner::relations::StoreRelations;
-use flashmesh_planner::rules::{LengthOfLists, YearsInRange};
+use flashmesh_planner::rules::YearsInRange;
 use flashmesh_storage::accelerator::Accelerator;
 use flashmesh_storage::accelerator::cpu::CpuAccelerator;
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
@@ -37,6 +37,7 @@ use crate::error::Result;
 use crate::file_tables::FileTables;
 use crate::gate::GatedPlanner;
 use crate::grants::Principal;
+use crate::information_schema::TypesOfColumns;
 use crate::macros::Macros;
 use crate::memory::StorageMemory;
 use crate::names::CATALOG;
@@ -404,12 +405,15 @@ impl Session {
             .with_default_features()
             .with_catalog_list(catalogs)
             .with_type_planner(Arc::clone(&types) as _)
-            .with_relation_planners(vec![Arc::new(StoreRelations::new(
-                Arc::clone(catalog.workspace()),
-                Arc::clone(&engine.node),
-                Arc::clone(catalog.authority()) as _,
-                CATALOG,
-            ))]);
+            .with_relation_planners(vec![
+                Arc::new(TypesOfColumns),
+                Arc::new(StoreRelations::new(
+                    Arc::clone(catalog.workspace()),
+                    Arc::clone(&engine.node),
+                    Arc::clone(catalog.authority()) as _,
+                    CATALOG,
+                )),
+            ]);
         let bounded = BoundedOperators::new(engine.memory_limit);
         let mut state = flashmesh_planner::configure(state).with_analyzer_rule(Arc::new(bounded));
         if let Some(mut planner) = state.query_planner().take() {
@@ -421,7 +425,6 @@ impl Session {
             state = state.with_query_planner(Arc::new(GatedPlanner { planner, principal }));
         }
         let mut state = state.build();
-        state.register_function_rewrite(Arc::new(LengthOfLists))?;
         state.register_function_rewrite(Arc::new(YearsInRange))?;
         let context = SessionContext::new_with_state(state);
         bound_functions(&context, engine.memory_limit)?;

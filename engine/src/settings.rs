@@ -87,6 +87,11 @@ fn bounds(name: &str, threads: usize) -> Option<(f64, f64)> {
 pub(crate) fn check_set(principal: &Principal, set: &SetVariable, threads: usize) -> Result<()> {
     check_name(principal, &set.variable)?;
     let name = set.variable.to_ascii_lowercase();
+    if !name.contains('.') {
+        return Err(Error::usage(format!(
+            "there is no setting '{name}'; SHOW ALL lists them"
+        )));
+    }
     let Some((least, most)) = bounds(&name, threads) else {
         return Ok(());
     };

@@ -36,13 +36,13 @@ use crate::dml::nullable_values;
 use crate::error::{Error, Result};
 use crate::gate;
 use crate::generated;
+use crate::information_schema::with_description;
 use crate::literal_rows::LiteralRows;
 use crate::macros::parsed_macro;
 use crate::merge;
 use crate::names::{CATALOG, DEFAULT_SCHEMA, SYSTEM_SCHEMA};
 use crate::own_statement::OwnStatement;
 use crate::parameters::Values;
-use crate::parquet_types::with_known_types;
 use crate::parse::parse;
 use crate::pragmas::parsed_pragma;
 use crate::procedures::{parsed_call, parsed_explain_rack, parsed_summarize, parsed_variable};
@@ -57,6 +57,7 @@ use crate::transactions::parsed_transaction;
 use crate::upsert::{on_conflict, take_on_conflict};
 use crate::views;
 use crate::whole_files::Draft;
+use crate::written_types::with_known_types;
 
 impl Session {
     /// Runs SQL: one statement, or several separated by semicolons, of which all but the last
@@ -134,6 +135,7 @@ impl Session {
         self.write_out_pivots(&mut statement, variables).await?;
         self.write_out_limits(&mut statement, variables).await?;
         self.write_out_columns(&mut statement, variables).await?;
+        self.write_out_fields(&mut statement, variables).await?;
         self.write_out_names(&mut statement, variables).await?;
         if let ControlFlow::Break(error) = clauses::visit(&mut statement, &mut Calls(&state)) {
             return Err(error);
@@ -203,7 +205,7 @@ impl Session {
             conflict = take_on_conflict(statement);
         }
         let not_null = declared_not_null(&statement);
-        let mut plan = plan_literals(&state, statement).await?;
+        let mut plan = with_description(plan_literals(&state, statement).await?)?;
         if let Some(not_null) = not_null {
             plan = with_declared(plan, &not_null)?;
         }

@@ -22,7 +22,7 @@ type Column = (
 const COLUMNS: [Column; 12] = [
     ("column_name", "VARCHAR", |c| Some(c.name.clone())),
     ("column_type", "VARCHAR", |c| {
-        Some(text(&c.data_type.to_string()))
+        Some(text(&flashmesh_planner::type_name(&c.data_type)))
     }),
     ("min", "VARCHAR", |c| c.if_ordered("min")),
     ("max", "VARCHAR", |c| c.if_ordered("max")),

@@ -6,7 +6,7 @@ connection knows nothing else about where its tables are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
@@ -35,9 +35,33 @@ def arrow(rows: Records) -> ArrowStream:
     import pyarrow as pa
 
     dicts = list(rows)
-    if dicts and not isinstance(dicts[0], Mapping):
-        raise Error(f"rows are dicts, by the names of their columns, or Arrow data; not {type(dicts[0]).__name__}s")
-    return cast("ArrowStream", pa.Table.from_pylist(dicts))
+    for number, row in enumerate(dicts):
+        if not isinstance(row, Mapping):
+            raise Error(f"rows are dicts, by the names of their columns, or Arrow data; not {type(row).__name__}s")
+        if other := row.keys() ^ dicts[0].keys():
+            named = ", ".join(f"'{name}'" for name in sorted(map(str, other)))
+            raise Error(f"row {number} of {len(dicts)} has other columns than row 0: {named}; give all rows the same ones")
+    names = list(dicts[0]) if dicts else []
+    return cast("ArrowStream", pa.table({name: array([row[name] for row in dicts]) for name in names}))
+
+
+def array(values: Iterable[Any]) -> pa.Array:
+    """Values as Arrow data, with all their digits and of types that tables have."""
+    import pyarrow as pa
+
+    values = list(values)
+    # Its module takes a while to import.
+    if any(type(value).__name__ == "UUID" for value in values):
+        return pa.array([value if value is None else str(value) for value in values])
+    # Of pandas' moments pyarrow keeps microseconds.
+    if not any(getattr(value, "nanosecond", 0) for value in values):
+        return pa.array(values)
+    import pandas as pd
+
+    moments = [None if value is None else pd.Timestamp(value) for value in values]
+    zone = "UTC" if any(moment is not None and moment.tz for moment in moments) else None
+    numbers = pa.array([None if moment is None else moment.as_unit("ns").value for moment in moments], pa.int64())
+    return numbers.cast(pa.timestamp("ns", zone))
 
 
 #: Called with segments done, segments in all, and bytes from flash.

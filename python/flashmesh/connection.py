@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from . import _flashmesh, cancel, parameters, progress, rack, relations, rows, scope, script
 from ._flashmesh import Error
-from .backend import arrow
+from .backend import array, arrow
 from .embedded import Embedded
 from .result import Result
 from .settings import Settings
@@ -320,12 +320,14 @@ class Connection:
         """Put rows into a table with a primary key of one column: a row with a key that is there
         takes the place of that row, others are added; all in one commit. `rows` is anything with
         Arrow data in it, or a sequence of dicts; columns go by their names. Returns their number."""
-        return self._backend.put(table, rows)
+        return 0 if _are_none(rows) else self._backend.put(table, rows)
 
     def insert(self, table: str, rows: Records) -> int:
         """Add rows to a table, in one commit. `rows` is anything with Arrow data in it, or a
         sequence of dicts; columns go by their names. A key that is there already is an error.
         Returns their number."""
+        if _are_none(rows):
+            return 0
         return self._backend.load_arrow(table, arrow(rows), "append")
 
     def upsert(self, table: str, rows: Records) -> int:
@@ -398,7 +400,7 @@ class Connection:
 
     def register(self, name: str, frame: DataFrame | Any) -> None:
         """Let SQL know a DataFrame by this name, as a view, until the connection is closed: one
-        of flashmesh, pandas or Polars, or Arrow data."""
+        of flashmesh, pandas or Polars, or Arrow data. What had that name so before is replaced."""
         self._backend.register(name, self._frame_of(frame)._query)
 
     def _frame_of(self, data: Any) -> DataFrame:
@@ -609,12 +611,15 @@ def _paths(source: Paths) -> list[str]:
         ) from None
 
 
+def _are_none(rows: Records) -> bool:
+    return isinstance(rows, (list, tuple)) and not rows
+
+
 def _array_of(keys: Any) -> Any:
     """Keys as an Arrow array."""
     if hasattr(keys, "__arrow_c_array__"):
         return keys
-    import pyarrow as pa
 
     # A text is a key, though Python takes it for a sequence of texts.
     is_one = isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable)
-    return pa.array([keys] if is_one else keys)
+    return array([keys] if is_one else keys)

@@ -73,14 +73,45 @@ def _interval(value: datetime.timedelta) -> str:
     return f"INTERVAL '{value.days} days {nanoseconds} nanoseconds'"
 
 
+def _time_of_numpy(value: Any) -> str:
+    """A `datetime64` or a `timedelta64` of any unit, or an array of them."""
+    import numpy as np
+
+    if value.ndim:
+        return f"[{', '.join(map(_time_of_numpy, value))}]"
+    if np.isnat(value):
+        return "NULL"
+    unit, step = np.datetime_data(value.dtype)
+    if value.dtype.kind == "M":
+        if unit in ("Y", "M", "W", "D"):
+            day = value.astype("datetime64[D]").tolist()
+            if not isinstance(day, datetime.date):
+                raise ValueError(f"{value!r} can't be a parameter: a date is of the years 1 to 9999")
+            return literal(day)
+        import pyarrow as pa
+
+        from .values import scalar
+
+        unit = "s" if unit in ("h", "m") else unit
+        if unit not in ("s", "ms", "us", "ns"):
+            raise TypeError(f"a datetime64[{unit}] can't be a parameter: timestamps have nanoseconds")
+        moment = value.astype(f"datetime64[{unit}]").astype("int64")
+        return scalar(pa.scalar(int(moment), pa.timestamp(unit)))
+    if unit in ("Y", "M"):
+        return f"INTERVAL '{int(value.astype('timedelta64[M]').astype('int64'))} months'"
+    if unit == "ns":
+        return f"INTERVAL '{int(value.astype('int64')) * step} nanoseconds'"
+    duration = value.astype("timedelta64[us]").tolist()
+    if not isinstance(duration, datetime.timedelta) or unit in ("ps", "fs", "as"):
+        raise TypeError(f"{value!r} can't be a parameter: intervals have nanoseconds")
+    return literal(duration)
+
+
 def _of_library(value: Any) -> str:
     """A value of NumPy's, pandas' or pyarrow's."""
     module = type(value).__module__.partition(".")[0]
     if module == "numpy" and hasattr(value, "tolist"):
-        plain = value.tolist()
-        # Moments in nanoseconds become numbers there.
-        if value.dtype.kind not in "mM":
-            return literal(plain)
+        return literal(value.tolist()) if value.dtype.kind not in "mM" else _time_of_numpy(value)
     if module in ("numpy", "pandas", "pyarrow"):
         import pyarrow as pa
 

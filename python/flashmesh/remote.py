@@ -34,7 +34,7 @@ from datafusion.unparser import Dialect, Unparser
 
 from . import _flashmesh, script
 from ._flashmesh import Error, tuples
-from .backend import arrow
+from .backend import array, arrow
 from .flight import Client, Rows, Watch
 from .frame import errors, upstream
 from .functions import DISTANCES
@@ -130,7 +130,7 @@ class Remote:
         return self.from_arrow(self._rows(table, keys))
 
     def get_one(self, table: str, key: Any) -> dict[str, Any] | None:
-        found = self._rows(table, pa.array([key]))
+        found = self._rows(table, array([key]))
         rows = (row for batch in found.to_batches() for row in tuples(batch))
         row = next(rows, None)
         return None if row is None else dict(zip(found.column_names, row, strict=True))
@@ -237,7 +237,7 @@ class Remote:
         return Here(self._local.create_dataframe([batches], schema=table.schema))
 
     def register(self, name: str, query: Query) -> None:
-        self._create_view(script.reference(name), self._as_text(query))
+        self._create_view(script.reference(name), self._as_text(query), replaced=True)
 
     def unregister(self, name: str) -> bool:
         reference = script.reference(name)
@@ -282,9 +282,10 @@ class Remote:
         if self._client.session.pop(f"view {reference}", None) is not None:
             self._unused.append(reference)
 
-    def _create_view(self, reference: str, text: Text) -> None:
+    def _create_view(self, reference: str, text: Text, *, replaced: bool = False) -> None:
         names = ", ".join(map(script.quoted, text.columns.names))
-        statement = f"CREATE TEMPORARY VIEW {reference} ({names}) AS {text.text}"
+        replace = "OR REPLACE " * replaced
+        statement = f"CREATE {replace}TEMPORARY VIEW {reference} ({names}) AS {text.text}"
         self._client.run(statement)
         self._client.session[f"view {reference}"] = statement
 

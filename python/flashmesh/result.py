@@ -86,16 +86,17 @@ class Result:
     # The rows that are left, as data of libraries.
 
     def arrow(self) -> pa.Table:
-        """A pyarrow.Table of them."""
+        """A pyarrow.Table of them. Texts are `string`, whatever they are inside."""
         import pyarrow as pa
+
+        from . import plain
 
         if not self._has_columns:
             return pa.table({})
-        if self._is_at_end:
-            return self._schema().empty_table().rename_columns(self._names)
-        self._is_at_end = True
         schema = self._schema()
-        return pa.Table.from_batches(list(self._batches), schema).rename_columns(self._names)
+        batches = [] if self._is_at_end else list(self._batches)
+        self._is_at_end = True
+        return plain.without_views(pa.Table.from_batches(batches, schema).rename_columns(self._names))
 
     def df(self) -> pandas.DataFrame:
         """A pandas.DataFrame of them. Of columns of one name, the second is called `name_1`."""

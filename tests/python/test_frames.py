@@ -258,6 +258,13 @@ def test_frames_go_to_files_and_tables(db, tmp_path):
     assert db.table("u").count() == 20
     db.register("v", frame)
     assert db.sql("SELECT count(*) FROM v WHERE b = '3'").fetchall() == [(1,)]
+    # As a cell of a notebook that runs again.
+    db.register("v", db.sql("SELECT a FROM v LIMIT 3"))
+    assert db.sql("SELECT count(*) FROM v").fetchall() == [(3,)]
+    db.from_arrow(pa.table({"a": [7]}), "v")
+    assert db.sql("SELECT * FROM v").fetchall() == [(7,)]
+    with pytest.raises(flashmesh.Error, match="DROP TABLE"):
+        db.register("u", frame)
     db.unregister("v")
     with pytest.raises(flashmesh.Error, match="'v'"):
         db.unregister("v")

@@ -379,6 +379,11 @@ def test_neighbours_and_graphs(db):
     db.execute("CREATE TABLE e AS SELECT value AS a, value + 1 AS b FROM generate_series(1, 50) AS s(value)")
     db.execute("CREATE INDEX g ON e USING adjacency (a, b)")
     assert db.sql("SELECT max(depth) FROM bfs('g', 1)").fetchall() == [(50,)]
+    for start in ("1.0", "(SELECT 1.0)", "'1'", "(SELECT '1')"):
+        assert db.sql(f"SELECT max(depth) FROM bfs('g', {start})").fetchall() == [(50,)]
+    for start in ("1.5", "[1.0, 1.5]", "(SELECT 1.5)", "'1.5'", "(SELECT 'x')", "true", "(SELECT DATE '1970-01-02')"):
+        with pytest.raises(flashmesh.Error, match="no vertex of"):
+            db.sql(f"SELECT * FROM bfs('g', {start})").fetchall()
     with pytest.raises(flashmesh.Error, match="'99'"):
         db.sql("SELECT * FROM bfs('g', 99)").fetchall()
 

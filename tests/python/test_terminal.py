@@ -141,9 +141,9 @@ def test_a_table_is_summarised(database: Path) -> None:
         done = flashmesh(database, "--format", "csv", "-c", f"SUMMARIZE {what}")
         lines = done.stdout.splitlines()
         assert lines[0] == head, done.stderr
-        assert lines[1] == "id,Int32,1,3,3,2.0,1.0,1.25,2.0,2.75,3,0.0"
-        assert lines[2] == "name,Utf8View,c|d,it's,2,,,,,,3,33.33"
-        assert lines[3].startswith('price,"Decimal128(8, 2)",1.50,7.00,2,4.25,3.88908729652601')
+        assert lines[1] == "id,INTEGER,1,3,3,2.0,1.0,1.25,2.0,2.75,3,0.0"
+        assert lines[2] == "name,VARCHAR,c|d,it's,2,,,,,,3,33.33"
+        assert lines[3].startswith('price,"DECIMAL(8,2)",1.50,7.00,2,4.25,3.88908729652601')
         assert lines[3].endswith(",1.5,4.25,7.0,3,33.33")
         assert lines[4].startswith("spot,") and lines[4].endswith(",3,33.33")
     twice = flashmesh(database, "--format", "csv", "-c", "SUMMARIZE SELECT id AS a, id + 1 AS b, id FROM item")

@@ -1,4 +1,4 @@
-//! The bits of numbers and texts: `bit_count` and `bin`.
+//! The bits of numbers and texts, and their bytes: `bit_count`, `bin` and `octet_length`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use arrow::array::{
     ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, AsArray, Int8Array, StringArray,
 };
 use arrow::compute::cast;
+use arrow::compute::kernels::length::length;
 use arrow::datatypes::{
     DataType, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type,
     UInt64Type,
@@ -32,7 +33,13 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
         "a whole number in binary digits, 64 for negative ones, or the bits of a text",
         Computed::Digits,
     );
-    [count, digits]
+    let bytes = Bits::new(
+        "octet_length",
+        &[],
+        "how many bytes a text or a binary value has",
+        Computed::Bytes,
+    );
+    [count, digits, bytes]
         .map(|f| Arc::new(ScalarUDF::from(f)))
         .to_vec()
 }
@@ -41,6 +48,7 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
 enum Computed {
     Count,
     Digits,
+    Bytes,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -88,6 +96,16 @@ impl ScalarUDFImpl for Bits {
             (Computed::Digits, given) if given.is_unsigned_integer() => DataType::UInt64,
             (Computed::Digits, given) if given.is_integer() => DataType::Int64,
             (Computed::Digits, given) if given.is_string() || given.is_null() => DataType::Utf8View,
+            (Computed::Bytes, given) if given.is_string() || given.is_binary() => given.clone(),
+            (Computed::Bytes, DataType::Null) => DataType::Utf8View,
+            (Computed::Bytes, DataType::Dictionary(_, values))
+                if values.is_string() || values.is_binary() =>
+            {
+                values.as_ref().clone()
+            }
+            (Computed::Bytes, _) => {
+                return plan_err!("{} takes a text or a binary value, not {given}", self.name);
+            }
             (Computed::Count, _) => {
                 return plan_err!("bit_count takes a whole number, not {given}");
             }
@@ -101,6 +119,7 @@ impl ScalarUDFImpl for Bits {
         Ok(match self.computed {
             Computed::Count => DataType::Int8,
             Computed::Digits => DataType::Utf8,
+            Computed::Bytes => DataType::Int64,
         })
     }
 
@@ -109,6 +128,7 @@ impl ScalarUDFImpl for Bits {
         let of = move |columns: &[ArrayRef]| match (computed, columns) {
             (Computed::Count, [numbers]) => count(numbers),
             (Computed::Digits, [values]) => digits(values),
+            (Computed::Bytes, [values]) => Ok(cast(&length(values)?, &DataType::Int64)?),
             _ => exec_err!("bits are of one value"),
         };
         make_scalar_function(of, Vec::new())(&args.args)

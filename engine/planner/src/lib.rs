@@ -49,6 +49,7 @@ mod lengths;
 mod moments;
 mod named;
 pub mod named_casts;
+mod now;
 mod plan_cache;
 mod printed;
 pub mod progress;
@@ -61,14 +62,18 @@ pub mod relations;
 pub mod rules;
 pub mod scan;
 mod sink;
+mod slicing;
 mod structs;
+mod sums;
 mod table;
 mod text_slices;
 mod texts;
 pub mod translate;
 mod tree;
 mod tries;
+mod type_names;
 mod unnest;
+mod value_texts;
 pub mod version;
 mod whole_parts;
 mod work;
@@ -94,8 +99,11 @@ pub use named::{NamedTable, TableName};
 pub use plan_cache::{physical_plan, plans_reused, repeatable};
 pub use reason::Reason;
 pub use scan::{FlashScanExec, ScanCodec};
+pub use slicing::SlicingExec;
 pub use table::FlashTable;
 pub use tree::map_named_expressions;
+pub use type_names::{name_of_arrow_type, type_name};
+pub use value_texts::{IntervalTexts, has_text, texts_of};
 pub use work::StoreWork;
 
 /// The functions that plans call and SQL has no names for: a node that runs a part of a plan must know them.
@@ -105,7 +113,7 @@ pub fn functions_of_plans() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .into_iter()
         .chain(of_rules)
         .chain(hidden::functions())
-        .chain([interval_products::function()])
+        .chain([interval_products::function(), value_texts::function()])
 }
 
 /// The functions that SQL has besides DataFusion's.
@@ -124,8 +132,10 @@ fn own_functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
             Arc::new(ScalarUDF::from(whole_parts::DateSub::new())),
             Arc::new(ScalarUDF::from(zones::Timezone::new())),
             named_casts::function(),
+            type_names::type_of(),
         ])
         .chain(lengths::functions())
+        .chain([now::function(), sums::function()])
         .chain(written::functions())
 }
 
@@ -154,6 +164,7 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
         .with_analyzer_rule(Arc::new(rules::Multisets))
         .with_analyzer_rule(Arc::new(unnest::UnnestSubqueries))
         .with_analyzer_rule(Arc::new(rules::DaysBetween))
+        .with_analyzer_rule(Arc::new(rules::NumberCasts))
         .with_analyzer_rule(Arc::new(rules::LossyCasts))
         .with_analyzer_rule(Arc::new(rules::OneNan))
         .with_analyzer_rule(Arc::new(rules::TwoZeros))

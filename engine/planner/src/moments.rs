@@ -12,10 +12,11 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::functions::string::replace;
-use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, lit};
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast, lit};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::tree::{cast_of, change_once, change_parts};
+use crate::value_texts::{self, has_text};
 
 /// Gives constants in the place of moments their seconds; place it behind the rule that gives types.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl AnalyzerRule for WholeMoments {
     }
 }
 
-/// Prints moments that become texts as other databases do; place it behind the rule that gives types.
+/// Prints moments and values with texts of ours that become texts as other databases do; place it behind the rule that gives types.
 #[derive(Debug)]
 pub(crate) struct PrintedMoments;
 
@@ -61,15 +62,22 @@ fn is_printed(expr: &Expr) -> bool {
 }
 
 fn printed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let text = match cast_of(&expr) {
-        Some((moment, to))
-            if to.is_string() && matches!(moment.get_type(schema)?, DataType::Timestamp(..)) =>
-        {
-            to.clone()
+    let (of, text) = match cast_of(&expr) {
+        Some((value, to)) if to.is_string() => (value.get_type(schema)?, to.clone()),
+        _ => return Ok(Transformed::no(expr)),
+    };
+    let printed = match of {
+        DataType::Timestamp(..) => replace().call(vec![expr, lit(BETWEEN), lit(" ")]),
+        of if has_text(&of) => {
+            let (Expr::Cast(Cast { expr: value, .. }) | Expr::TryCast(TryCast { expr: value, .. })) =
+                expr
+            else {
+                return Ok(Transformed::no(expr));
+            };
+            value_texts::function().call(vec![*value])
         }
         _ => return Ok(Transformed::no(expr)),
     };
-    let printed = replace().call(vec![expr, lit(BETWEEN), lit(" ")]);
     Ok(Transformed::yes(match printed.get_type(schema)? == text {
         true => printed,
         false => Expr::Cast(Cast::new(Box::new(printed), text)),

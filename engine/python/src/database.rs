@@ -186,8 +186,10 @@ impl Database {
     /// Gives a query a name in SQL, until the connection is closed.
     fn register(&self, name: &str, query: &Query) -> Raises<()> {
         let session = self.link.session()?;
-        session
-            .context()
+        let context = session.context();
+        // The newest is meant where a cell of a notebook runs again. Of a table on flash the next call tells.
+        let _ = context.deregister_table(name);
+        context
             .register_table(name, Arc::clone(query.table()) as _)
             .map_err(Error::from)?;
         Ok(())

@@ -22,19 +22,19 @@ use pyo3_arrow::{PyArray, PyRecordBatch};
 
 use crate::Raises;
 
-/// A value as an array of one: of the type that [`column_of`] or pyarrow gives it.
+/// A value as an array of one: of the type that [`column_of`] or `flashmesh.backend.array` gives it.
 pub(crate) fn array_of(value: &Bound<'_, PyAny>) -> Raises<ArrayRef> {
     let values = [Some(value.clone()).filter(|value| !value.is_none())];
     if let Some(array) = column_of(&values) {
         return Ok(array);
     }
-    let pyarrow = value.py().import("pyarrow")?;
-    let array = pyarrow.call_method1("array", ([value],))?;
+    let backend = value.py().import("flashmesh.backend")?;
+    let array = backend.call_method1("array", ([value],))?;
     Ok(array.extract::<PyArray>()?.into_inner().0)
 }
 
-/// Dicts as rows of the columns that the first one names. `None` where they are left to pyarrow: other
-/// mappings, values that are no [`column_of`].
+/// Dicts as rows of the columns that they name. `None` where they are left to Python: other mappings, dicts of
+/// different columns, values that are no [`column_of`].
 pub(crate) fn batch_of(dicts: &Bound<'_, PyList>) -> Raises<Option<RecordBatch>> {
     let mut rows = Vec::with_capacity(dicts.len());
     for dict in dicts {
@@ -46,16 +46,22 @@ pub(crate) fn batch_of(dicts: &Bound<'_, PyList>) -> Raises<Option<RecordBatch>>
     let Some(first) = rows.first() else {
         return Ok(None);
     };
+    if rows.iter().any(|row| row.len() != first.len()) {
+        return Ok(None);
+    }
     let (mut fields, mut columns) = (Vec::new(), Vec::new());
     for (name, _) in first {
         let Ok(name) = name.cast_exact::<PyString>() else {
             return Ok(None);
         };
-        let values = rows.iter().map(|row| {
-            let value = row.get_item(name)?;
-            Ok(value.filter(|value| !value.is_none()))
-        });
-        let values = values.collect::<Raises<Vec<_>>>()?;
+        let values = rows.iter().map(|row| row.get_item(name));
+        let Some(values) = values.collect::<PyResult<Option<Vec<_>>>>()? else {
+            return Ok(None);
+        };
+        let values = values.into_iter();
+        let values: Vec<_> = values
+            .map(|value| Some(value).filter(|value| !value.is_none()))
+            .collect();
         let Some(column) = column_of(&values) else {
             return Ok(None);
         };

@@ -6,7 +6,6 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use flashmesh::Error;
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinHandle;
@@ -22,12 +21,7 @@ pub(crate) fn runtime() -> Raises<&'static Runtime> {
     if let Some(runtime) = RUNTIME.get() {
         return Ok(runtime);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_name("flashmesh")
-        .thread_stack_size(flashmesh::STACK_BYTES)
-        .enable_all()
-        .build()
-        .map_err(|e| PyRuntimeError::new_err(format!("starting flashmesh's threads: {e}")))?;
+    let runtime = flashmesh::runtime("flashmesh", flashmesh::cores())?;
     Ok(RUNTIME.get_or_init(|| runtime))
 }
 

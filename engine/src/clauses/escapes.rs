@@ -1,9 +1,25 @@
-//! `LIKE … ESCAPE '!'`: the planner knows the backslash alone.
+//! Backslashes in texts. `LIKE … ESCAPE '!'`: the planner knows the backslash alone; and `'\xAA'::BYTEA`, which to it are
+//! these four characters.
 
-use datafusion::sql::sqlparser::ast::{Expr, Value};
+use datafusion::sql::sqlparser::ast::{DataType, Expr, Value};
 
 use super::refuse;
+use crate::byte_texts::{bytes_of, is_marked};
 use crate::error::Result;
+use crate::names::quoted_text;
+
+/// Writes a constant text that is cast to bytes as those for which it stands.
+pub(super) fn read_bytes(text: &mut Expr, to: &DataType) {
+    let is_of_bytes = matches!(
+        to,
+        DataType::Bytea | DataType::Binary(_) | DataType::Varbinary(_) | DataType::Blob(_)
+    );
+    let marked = quoted_text(text).filter(|text| is_of_bytes && is_marked(text));
+    if let Some(bytes) = marked.and_then(bytes_of) {
+        let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+        *text = Expr::value(Value::HexStringLiteral(digits.collect()));
+    }
+}
 
 /// Writes a constant pattern with backslashes in the place of another character that escapes.
 ///

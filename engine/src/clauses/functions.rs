@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{
     DuplicateTreatment, Expr, Function, FunctionArgumentClause, FunctionArgumentList,
-    FunctionArguments, Select, VisitorMut,
+    FunctionArguments, VisitorMut,
 };
 
-use super::synonyms::{correct_call, name_calls};
+use super::synonyms::correct_call;
 use super::{flow, refuse};
 use crate::error::{Error, Result};
 
@@ -47,10 +47,6 @@ pub(crate) struct Calls<'a>(pub &'a SessionState);
 
 impl VisitorMut for Calls<'_> {
     type Break = Error;
-
-    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
-        flow(name_calls(select, self.0))
-    }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         flow(correct_call(expr, self.0))?;

@@ -1,12 +1,16 @@
-//! Texts of intervals: times of day in them, `1 month 03:30:00`, are written out in units, as the planner reads.
+//! Intervals and times as texts: times of day in intervals, `1 month 03:30:00`, are written out in units, as the planner
+//! reads; and timestamps get a unit in which they can be said.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 
-use datafusion::sql::sqlparser::ast::{Expr, Value};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, DataType, DateTimeField, Expr, Ident, Interval, Value,
+};
 
-use super::refuse;
+use super::{call, refuse};
 use crate::error::Result;
+use crate::interval_units::{has_unit, spelt};
 
 /// Writes the text of an interval out, and refuses a number without a unit; `written` is how the user wrote it.
 ///
@@ -30,77 +34,85 @@ pub(super) fn correct_interval(value: &mut Expr, written: &str) -> Result<()> {
     }
 }
 
+/// `INTERVAL (a + 1) DAY`, of a number that is no constant, as a call; `None` for constants, and where more is said.
+pub(super) fn computed(interval: &Interval) -> Option<Expr> {
+    let Interval {
+        value,
+        leading_field: Some(unit),
+        leading_precision: None,
+        last_field: None,
+        fractional_seconds_precision: None,
+    } = interval
+    else {
+        return None;
+    };
+    if is_constant(value) {
+        return None;
+    }
+    let (function, factor) = match unit {
+        DateTimeField::Year | DateTimeField::Years => ("to_years", 1),
+        DateTimeField::Quarter => ("to_months", 3),
+        DateTimeField::Month | DateTimeField::Months => ("to_months", 1),
+        DateTimeField::Week(None) | DateTimeField::Weeks => ("to_weeks", 1),
+        DateTimeField::Day | DateTimeField::Days => ("to_days", 1),
+        DateTimeField::Hour | DateTimeField::Hours => ("to_hours", 1),
+        DateTimeField::Minute | DateTimeField::Minutes => ("to_minutes", 1),
+        DateTimeField::Second | DateTimeField::Seconds => ("to_seconds", 1),
+        DateTimeField::Millisecond | DateTimeField::Milliseconds => ("to_milliseconds", 1),
+        DateTimeField::Microsecond | DateTimeField::Microseconds => ("to_microseconds", 1),
+        _ => return None,
+    };
+    let number = Expr::Nested(value.clone());
+    let number = match factor {
+        1 => number,
+        factor => Expr::BinaryOp {
+            left: Box::new(number),
+            op: BinaryOperator::Multiply,
+            right: Box::new(Expr::value(Value::Number(factor.to_string(), false))),
+        },
+    };
+    Some(call(Ident::new(function), vec![number]))
+}
+
+fn is_constant(expr: &Expr) -> bool {
+    match expr {
+        Expr::Value(_) => true,
+        Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => is_constant(expr),
+        _ => false,
+    }
+}
+
+/// The years that timestamps of nanoseconds hold whole.
+const YEARS_OF_NANOSECONDS: std::ops::RangeInclusive<i64> = 1678..=2261;
+
+/// Has a text that is a timestamp of no said unit read in microseconds, where it is of a year that nanoseconds,
+/// which the type without digits has, do not reach: `TIMESTAMP '9999-12-31'`.
+pub(super) fn fit_unit(data_type: &mut DataType, text: &str) {
+    let digits = match data_type {
+        DataType::Timestamp(digits, _) => digits,
+        DataType::Datetime(digits) => digits,
+        _ => return,
+    };
+    let text = text.trim_start();
+    let (sign, rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let year = rest.split_once('-').map(|(year, _)| year.parse::<i64>());
+    if let Some(Ok(year)) = year
+        && digits.is_none()
+        && !YEARS_OF_NANOSECONDS.contains(&(sign * year))
+    {
+        *digits = Some(6);
+    }
+}
+
 fn check_unit(number: &str, written: &impl Display) -> Result<()> {
-    match number.trim().parse::<f64>() {
-        Ok(_) => refuse(
+    match has_unit(number) {
+        false => refuse(
             &format!("{written} without a unit"),
             "write one such as in INTERVAL '3 days' or INTERVAL 3 DAY",
         ),
-        Err(_) => Ok(()),
-    }
-}
-
-/// The text with `[-]h:m[:s]` in hours, minutes and seconds, and a number alone before that in days.
-fn spelt(text: &str) -> Cow<'_, str> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let Some(place) = words.iter().position(|word| word.contains(':')) else {
-        return Cow::Borrowed(text);
-    };
-    let Some(time) = time_in_units(words[place]) else {
-        return Cow::Borrowed(text);
-    };
-    let mut spelt: Vec<&str> = words[..place].to_vec();
-    if let [.., days] = spelt.as_slice()
-        && days.parse::<i64>().is_ok()
-    {
-        spelt.push("days");
-    }
-    spelt.push(&time);
-    spelt.extend(&words[place + 1..]);
-    Cow::Owned(spelt.join(" "))
-}
-
-fn time_in_units(word: &str) -> Option<String> {
-    let (sign, digits) = match word.strip_prefix('-') {
-        Some(digits) => ("-", digits),
-        None => ("", word.strip_prefix('+').unwrap_or(word)),
-    };
-    let parts: Vec<&str> = digits.split(':').collect();
-    let (hours, minutes, seconds) = match parts.as_slice() {
-        [hours, minutes] => (hours, minutes, &"0"),
-        [hours, minutes, seconds] => (hours, minutes, seconds),
-        _ => return None,
-    };
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, "0"));
-    let is_time = [hours, minutes, whole, fraction].into_iter().all(is_number)
-        && [minutes, whole]
-            .into_iter()
-            .all(|part| part.parse::<u8>().is_ok_and(|part| part < 60));
-    is_time.then(|| format!("{sign}{hours} hours {sign}{minutes} minutes {sign}{seconds} seconds"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::spelt;
-
-    #[test]
-    fn times_are_spelt_and_the_rest_is_left_as_it_is() {
-        for (text, expected) in [
-            ("12:30:00", "12 hours 30 minutes 00 seconds"),
-            ("-0:30", "-0 hours -30 minutes -0 seconds"),
-            (
-                "1 month 2 days 03:00:01.5",
-                "1 month 2 days 03 hours 00 minutes 01.5 seconds",
-            ),
-            ("1 12:30", "1 days 12 hours 30 minutes 0 seconds"),
-            ("3 days", "3 days"),
-            ("12:60", "12:60"),
-            ("1:2:3:4", "1:2:3:4"),
-            (":30", ":30"),
-            ("1:é", "1:é"),
-        ] {
-            assert_eq!(spelt(text), expected, "{text}");
-        }
+        true => Ok(()),
     }
 }

@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::refuse;
 use super::row_values::by_existence;
+use super::sample::alias_of;
 use crate::error::{Error, Result};
 use crate::names::name_of;
 
@@ -35,6 +36,31 @@ pub(super) fn correct_joins(table: &mut TableWithJoins) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Gives subqueries a name that have none and stand beside other tables: columns of the same name are told apart
+/// by it, as USING does.
+pub(super) fn call_subqueries(from: &mut [TableWithJoins]) {
+    if let [only] = from
+        && only.joins.is_empty()
+    {
+        return;
+    }
+    let tables = from.iter_mut().flat_map(|table| {
+        let joined = table.joins.iter_mut().map(|join| &mut join.relation);
+        std::iter::once(&mut table.relation).chain(joined)
+    });
+    let unnamed = tables.filter_map(|table| match table {
+        TableFactor::Derived { alias, .. } if alias.is_none() => Some(alias),
+        _ => None,
+    });
+    for (number, alias) in unnamed.enumerate() {
+        let number = match number {
+            0 => String::new(),
+            number => (number + 1).to_string(),
+        };
+        *alias = Some(alias_of(Ident::new(format!("unnamed_subquery{number}"))));
+    }
 }
 
 pub(super) fn constraint_of(operator: &JoinOperator) -> Option<&JoinConstraint> {
@@ -212,6 +238,16 @@ pub(super) fn twins<'a>(from: impl IntoIterator<Item = &'a TableWithJoins>) -> R
         }
     }
     Ok(twins)
+}
+
+/// Whether a FROM has a table of that name, whose last part counts.
+pub(crate) fn has_table(from: &[TableWithJoins], name: &[Ident]) -> bool {
+    let mut names = Vec::new();
+    for table in from {
+        add_names(table, &mut names);
+    }
+    let last = name.last().map(normal);
+    names.iter().any(|(known, _)| Some(normal(known)) == last)
 }
 
 /// What the tables of a FROM are called, and as what they are written, where that is with a schema.

@@ -1,12 +1,16 @@
 //! Lambda functions, which [`crate::spelling`] has written as calls.
 
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, LambdaFunction,
-    LambdaFunctionParameter, LambdaSyntax, OneOrManyWithParens,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, LambdaFunction,
+    LambdaFunctionParameter, LambdaSyntax, OneOrManyWithParens, Value, visit_expressions_mut,
 };
 
-use super::refuse;
+use super::{call, refuse};
 use crate::error::Result;
+use crate::names::name_of;
 use crate::spelling::LAMBDA;
 
 /// Whether a call stands for a lambda function.
@@ -37,9 +41,10 @@ pub(super) fn put_lambda(expr: &mut Expr) -> Result<()> {
         _ => None,
     });
     let parameters: Option<Vec<_>> = parameters.collect();
-    let (Some(body), Some(mut parameters)) = (body, parameters) else {
+    let (Some(mut body), Some(mut parameters)) = (body, parameters) else {
         return refuse("a lambda function like this", "write x -> x + 1");
     };
+    read_fields(&mut body, &parameters);
     let params = match parameters.len() {
         1 => OneOrManyWithParens::One(parameters.remove(0)),
         _ => OneOrManyWithParens::Many(parameters),
@@ -50,4 +55,25 @@ pub(super) fn put_lambda(expr: &mut Expr) -> Result<()> {
         syntax: LambdaSyntax::Arrow,
     });
     Ok(())
+}
+
+/// Says `e.x` of a parameter `e` by a function: to the planner it is the column `x` of a table `e`.
+fn read_fields(body: &mut Expr, parameters: &[LambdaFunctionParameter]) {
+    let is_parameter = |name: &Ident| {
+        let mut parameters = parameters.iter();
+        parameters.any(|parameter| name_of(&parameter.name) == name_of(name))
+    };
+    let _: ControlFlow<Infallible> = visit_expressions_mut(body, |part| {
+        if let Expr::CompoundIdentifier(names) = part
+            && let [first, fields @ ..] = names.as_slice()
+            && is_parameter(first)
+        {
+            let value = Expr::Identifier(first.clone());
+            *part = fields.iter().fold(value, |of, field| {
+                let key = Expr::value(Value::SingleQuotedString(name_of(field)));
+                call(Ident::new("get_field"), vec![of, key])
+            });
+        }
+        ControlFlow::Continue(())
+    });
 }

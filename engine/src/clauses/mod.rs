@@ -9,6 +9,7 @@ mod correlated;
 mod definitions;
 mod deletes;
 mod escapes;
+mod exact_numbers;
 mod fields;
 mod files;
 mod forms;
@@ -26,7 +27,9 @@ mod quantified;
 mod row_values;
 mod sample;
 mod sets;
+mod shown;
 mod synonyms;
+mod unnamed;
 mod windows;
 mod with;
 
@@ -38,8 +41,8 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Cte, DataType, Expr, Fetch, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, LimitClause, ObjectName, OrderBy, OrderByExpr,
     OrderByKind, OrderByOptions, PipeOperator, Query, Select, SelectInto, SelectItem, SetExpr,
-    SetOperator, Statement, TableAlias, TableFactor, UnaryOperator, Value, VisitMut as _,
-    VisitorMut, WildcardAdditionalOptions, visit_relations,
+    SetOperator, Statement, TableAlias, TableFactor, TypedString, UnaryOperator, Value,
+    VisitMut as _, VisitorMut, WildcardAdditionalOptions, visit_relations,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -48,7 +51,8 @@ use self::assignments::column_by_column;
 use self::correlated::OfOuter;
 use self::definitions::{check_column, check_statement, place_temporary};
 use self::deletes::by_its_name;
-use self::escapes::with_backslashes;
+use self::escapes::{read_bytes, with_backslashes};
+use self::exact_numbers::exact_number;
 use self::fields::{correct_access, extract, keep_json, pack};
 use self::files::name_files;
 pub(crate) use self::files::{files_of_name, list_of_name, write_out_files};
@@ -56,9 +60,9 @@ pub(crate) use self::functions::Calls;
 use self::functions::check_function;
 use self::groups::correct_groups;
 use self::inserts::read_values;
-use self::intervals::correct_interval;
-pub(crate) use self::joins::check_qualifier;
-use self::joins::{check_names, correct_changes, correct_joins, twins};
+use self::intervals::{computed, correct_interval, fit_unit};
+use self::joins::{call_subqueries, check_names, correct_changes, correct_joins, twins};
+pub(crate) use self::joins::{check_qualifier, has_table};
 use self::keys::{write_out_keys, write_out_ordered_keys};
 use self::lambdas::{is_lambda, put_lambda};
 use self::ordered::by_places;
@@ -68,9 +72,13 @@ use self::quantified::with_nulls;
 use self::row_values::{by_existence, by_fields};
 use self::sample::{alias_of, sampled};
 use self::sets::name_sides;
+use self::shown::correct_shown;
+use self::unnamed::name_columns;
+pub(crate) use self::unnamed::{argument_of_unnest, arguments_of_columns};
 use self::windows::{quote_bounds, write_out};
 use self::with::with_its_tables;
 use crate::error::{Error, Result};
+use crate::names::quoted_text;
 
 /// What COPY writes. By the planner any other name means what the path's ending means.
 const WRITTEN: [&str; 5] = ["arrow", "avro", "csv", "json", "parquet"];
@@ -100,6 +108,7 @@ pub(crate) fn correct(statement: &mut ParsedStatement) -> Result<()> {
         }
         _ => {}
     }
+    name_columns(statement);
     if let ControlFlow::Break(error) = visit(statement, &mut Correct) {
         return Err(error);
     }
@@ -131,6 +140,7 @@ impl VisitorMut for Correct {
     type Break = Error;
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Error> {
+        flow(correct_shown(statement))?;
         with_its_tables(statement)?;
         read_values(statement)?;
         by_its_name(statement);
@@ -158,6 +168,16 @@ impl VisitorMut for Correct {
                 keep_json(function);
                 quote_bounds(function);
                 flow(pack(function).and_then(|()| check_function(function)))
+            }
+            Expr::BinaryOp {
+                left,
+                op: BinaryOperator::PGStartsWith,
+                right,
+            } => {
+                let sides = [left, right]
+                    .map(|side| std::mem::replace(&mut **side, Expr::value(Value::Null)));
+                *expr = call(Ident::new("starts_with"), sides.to_vec());
+                ControlFlow::Continue(())
             }
             // Of whole numbers the quotient is one.
             Expr::BinaryOp {
@@ -189,9 +209,44 @@ impl VisitorMut for Correct {
             Expr::RLike { .. } => flow(correct_glob(expr)),
             Expr::SimilarTo { .. } => flow(correct_similar(expr)),
             Expr::Like { .. } | Expr::ILike { .. } => flow(with_backslashes(expr)),
-            Expr::Interval(interval) if interval.leading_field.is_none() => {
+            Expr::Interval(interval) if interval.leading_field.is_some() => {
+                if let Some(computed) = computed(interval) {
+                    *expr = computed;
+                }
+                ControlFlow::Continue(())
+            }
+            Expr::Interval(interval) => {
                 let written = interval.to_string();
                 flow(correct_interval(&mut interval.value, &written))
+            }
+            // All bits but those of the operand.
+            Expr::UnaryOp {
+                op: UnaryOperator::BitwiseNot,
+                expr: operand,
+            } => {
+                let operand = std::mem::replace(&mut **operand, Expr::value(Value::Null));
+                *expr = Expr::Nested(Box::new(Expr::BinaryOp {
+                    left: Box::new(Expr::Nested(Box::new(operand))),
+                    op: BinaryOperator::BitwiseXor,
+                    right: Box::new(Expr::value(Value::Number("-1".to_owned(), false))),
+                }));
+                ControlFlow::Continue(())
+            }
+            Expr::Value(value) => {
+                if let Value::Number(digits, _) = &value.value
+                    && let Some(exact) = exact_number(digits)
+                {
+                    *expr = exact;
+                }
+                ControlFlow::Continue(())
+            }
+            Expr::TypedString(TypedString {
+                data_type, value, ..
+            }) => {
+                if let Value::SingleQuotedString(text) = &value.value {
+                    fit_unit(data_type, text);
+                }
+                ControlFlow::Continue(())
             }
             // The planner writes the sign before the text, where it is that of the first unit alone.
             Expr::UnaryOp {
@@ -209,6 +264,15 @@ impl VisitorMut for Correct {
             } => {
                 let written = expr.to_string();
                 flow(correct_interval(expr, &written))
+            }
+            Expr::Cast {
+                expr, data_type, ..
+            } => {
+                if let Some(text) = quoted_text(expr) {
+                    fit_unit(data_type, text);
+                    read_bytes(expr, data_type);
+                }
+                ControlFlow::Continue(())
             }
             _ => ControlFlow::Continue(()),
         }
@@ -286,6 +350,16 @@ fn innermost_table(body: &mut SetExpr) -> Option<&mut TableFactor> {
     match &mut select.from.first_mut()?.relation {
         TableFactor::Derived { subquery, .. } => innermost_table(subquery.body.as_mut()),
         found => Some(found),
+    }
+}
+
+/// The SELECT that names the columns of a query.
+pub(crate) fn first_select(body: &mut SetExpr) -> Option<&mut Select> {
+    match body {
+        SetExpr::Select(select) => Some(select),
+        SetExpr::Query(query) => first_select(&mut query.body),
+        SetExpr::SetOperation { left, .. } => first_select(left),
+        _ => None,
     }
 }
 
@@ -610,6 +684,7 @@ fn correct_select(select: &mut Select) -> Result<()> {
     for table in from.iter_mut() {
         correct_joins(table)?;
     }
+    call_subqueries(from);
     // ClickHouse's hint of what to filter by first.
     if let Some(prewhere) = prewhere.take() {
         *selection = Some(match selection.take() {
@@ -705,6 +780,29 @@ fn correct_factor(factor: &mut TableFactor) -> Result<()> {
                 }
                 let called = alias.clone();
                 sampled(factor, called, sample)?;
+            }
+        }
+        // What stands in FROM sees the tables before it without the word.
+        TableFactor::Function {
+            lateral: true,
+            name,
+            args,
+            with_ordinality: false,
+            alias,
+        } if name.to_string().eq_ignore_ascii_case("unnest") => {
+            let lists = args.iter().map(|arg| match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(list)) => Some(list.clone()),
+                _ => None,
+            });
+            if let Some(array_exprs) = lists.collect() {
+                *factor = TableFactor::UNNEST {
+                    alias: alias.take(),
+                    array_exprs,
+                    with_offset: false,
+                    with_offset_alias: None,
+                    with_ordinality: false,
+                };
+                return correct_factor(factor);
             }
         }
         TableFactor::Function {

@@ -134,7 +134,7 @@ pub(super) fn correct_glob(expr: &mut Expr) -> Result<()> {
 }
 
 /// The pattern of GLOB for which a call stands.
-fn glob_of(pattern: &Expr) -> Option<Expr> {
+pub(super) fn glob_of(pattern: &Expr) -> Option<Expr> {
     let Expr::Function(function) = pattern else {
         return None;
     };

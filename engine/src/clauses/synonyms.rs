@@ -6,7 +6,7 @@ use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArguments, Ident, NullTreatment, ObjectName, ObjectNamePart, OrderByExpr,
-    OrderByOptions, Select, SelectItem, Value, visit_expressions_mut,
+    OrderByOptions, Value, visit_expressions_mut,
 };
 
 use super::forms::of_strftime;
@@ -21,23 +21,29 @@ const NAMES: &[(&str, &str)] = &[
     ("approx_quantile", "approx_percentile_cont"),
     ("arbitrary", "first_value"),
     ("array_apply", "array_transform"),
+    ("array_inner_product", "inner_product"),
     ("array_value", "make_array"),
     ("ceiling", "ceil"),
     ("datepart", "date_part"),
     ("datetrunc", "date_trunc"),
+    ("every", "bool_and"),
     ("favg", "avg"),
     ("filter", "array_filter"),
     ("first", "first_value"),
     ("fsum", "sum"),
     ("gen_random_uuid", "uuid"),
     ("get_current_timestamp", "now"),
+    ("greatest_common_divisor", "gcd"),
     ("group_concat", "string_agg"),
     ("kahan_sum", "sum"),
     ("last", "last_value"),
     ("lcase", "lower"),
+    ("least_common_multiple", "lcm"),
     ("len", "length"),
     ("list", "array_agg"),
     ("list_apply", "array_transform"),
+    ("list_dot_product", "inner_product"),
+    ("list_inner_product", "inner_product"),
     ("list_max", "array_max"),
     ("list_min", "array_min"),
     ("list_pack", "make_array"),
@@ -55,16 +61,16 @@ const NAMES: &[(&str, &str)] = &[
     ("sumkahan", "sum"),
     ("today", "current_date"),
     ("transaction_timestamp", "now"),
-    ("typeof", "arrow_typeof"),
     ("ucase", "upper"),
     ("unicode", "ascii"),
     ("variance", "var_samp"),
 ];
 
 /// Calls that are expressions: their parameters, and what is written in their place.
-const OPERATIONS: [(&str, &[&str], &str); 8] = [
+const OPERATIONS: [(&str, &[&str], &str); 9] = [
     ("array_select", &["a", "b"], SELECT),
     ("array_where", &["a", "b"], WHERE),
+    ("date", &["a"], "CAST(a AS DATE)"),
     ("if", &["c", "a", "b"], "(CASE WHEN c THEN a ELSE b END)"),
     ("iff", &["c", "a", "b"], "(CASE WHEN c THEN a ELSE b END)"),
     ("list_select", &["a", "b"], SELECT),
@@ -126,6 +132,10 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         *expr = template("array_element(a, 1)", vec![("a", list)])?;
         return Ok(());
     }
+    if let Some(several) = several_quantiles(&name, function) {
+        *expr = several;
+        return Ok(());
+    }
     if let Some(several) = several_extremes(&name, function)? {
         *expr = several;
         return Ok(());
@@ -146,6 +156,15 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         let values = vec![("a", list), ("b", initial)];
         let list = template("array_prepend(b, a)", values)?;
         *expr = call(Ident::new("list_reduce"), vec![list, lambda]);
+        return Ok(());
+    }
+    // Texts and their bytes in UTF-8; with two arguments these are of other forms.
+    if matches!(name.as_str(), "encode" | "decode")
+        && let Some([value]) = arguments(function)
+        && is_plain(function)
+    {
+        let as_type = if name == "encode" { "BYTEA" } else { "VARCHAR" };
+        *expr = template(&format!("CAST(a AS {as_type})"), vec![("a", value)])?;
         return Ok(());
     }
     if name == "age"
@@ -219,30 +238,6 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
     }
     if QUANTILES.contains(&name.as_str()) {
         leave_order(function);
-    }
-    Ok(())
-}
-
-/// Columns of a SELECT that are such calls are called as they were written.
-///
-/// # Errors
-/// Those of [`correct_call`].
-pub(super) fn name_calls(select: &mut Select, state: &SessionState) -> Result<()> {
-    for item in &mut select.projection {
-        let SelectItem::UnnamedExpr(expr) = item else {
-            continue;
-        };
-        if !matches!(expr, Expr::Function(_)) {
-            continue;
-        }
-        let written = expr.clone();
-        correct_call(expr, state)?;
-        if *expr != written {
-            *item = SelectItem::ExprWithAlias {
-                expr: expr.clone(),
-                alias: Ident::with_quote('"', written.to_string()),
-            };
-        }
     }
     Ok(())
 }
@@ -483,6 +478,38 @@ fn several_extremes(name: &str, function: &Function) -> Result<Option<Expr>> {
     let text =
         format!("array_slice(array_agg(x ORDER BY y {order}) FILTER (WHERE {filter}), 1, n)");
     template(&text, values).map(Some)
+}
+
+/// `quantile_cont(x, [0.25, 0.5])`: a list of the quantiles.
+fn several_quantiles(name: &str, function: &Function) -> Option<Expr> {
+    let is_quantile = QUANTILES.contains(&name)
+        || NAMES
+            .iter()
+            .any(|(known, here)| *known == name && QUANTILES.contains(here));
+    let FunctionArguments::List(list) = &function.args else {
+        return None;
+    };
+    let [
+        _,
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Array(shares))),
+        ..,
+    ] = list.args.as_slice()
+    else {
+        return None;
+    };
+    let of = |share: &Expr| {
+        let mut one = function.clone();
+        if let FunctionArguments::List(list) = &mut one.args {
+            list.args[1] = FunctionArg::Unnamed(FunctionArgExpr::Expr(share.clone()));
+        }
+        Expr::Function(one)
+    };
+    is_quantile.then(|| {
+        call(
+            Ident::new("make_array"),
+            shares.elem.iter().map(of).collect(),
+        )
+    })
 }
 
 /// Of a quantile of a column the order of rows means nothing.

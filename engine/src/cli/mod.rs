@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use flashmesh_storage::accelerator::xrt::{HOST_ARGUMENT, host_main};
 
+use crate::threads::{cores, runtime};
 use crate::{Engine, EngineOptions, Error, Result};
 use arguments::{Arguments, Command, ConnectArguments, Source};
 use output::Output;
@@ -45,14 +46,10 @@ pub fn main(command_line: impl IntoIterator<Item = OsString>) -> ExitCode {
         host_main();
     }
     let arguments = Arguments::of_command_line(command_line);
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .thread_stack_size(crate::STACK_BYTES)
-        .enable_all()
-        .build()
-    {
+    let runtime = match runtime("flashmesh", cores()) {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: starting threads: {error}");
+            eprintln!("error: {error}");
             return ExitCode::FAILURE;
         }
     };

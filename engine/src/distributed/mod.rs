@@ -57,6 +57,7 @@ use self::channels::{Channels, Serving};
 use self::join_keys::Ways;
 pub(crate) use self::planner::DistributedPlanner;
 use crate::bounded::{bound_functions, bounded_concatenation};
+use crate::threads::runtime;
 
 /// Of the memory of a node, for the rows of another one that wait: a part asks all nodes.
 const BUFFER_SHARE: usize = 128;
@@ -200,15 +201,7 @@ impl Workers {
     /// # Errors
     /// When somebody else does on the same mesh, or threads can't be started.
     pub fn start(parts: WorkerParts, options: SessionConfig) -> crate::Result<Arc<Self>> {
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        runtime
-            .worker_threads(parts.threads)
-            .thread_name("worker")
-            .thread_stack_size(crate::STACK_BYTES)
-            .enable_all();
-        let runtime = runtime
-            .build()
-            .map_err(|error| crate::Error::io("starting the threads of a worker", error))?;
+        let runtime = runtime("worker", parts.threads)?;
         let channels = Channels::new(parts.streams.clone(), runtime.handle().clone());
         let ways = Ways {
             own: parts.own,

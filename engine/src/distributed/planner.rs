@@ -55,7 +55,7 @@ const WORTH_BYTES: u64 = 16 << 20;
 
 /// The operators that nodes run for each other: without files, without effects, and such that what
 /// they do ends when nobody asks for it.
-const KNOWN: [&str; 29] = [
+const KNOWN: [&str; 30] = [
     "AggregateExec",
     "BoundedWindowAggExec",
     "BroadcastExec",
@@ -79,6 +79,7 @@ const KNOWN: [&str; 29] = [
     "PlaceholderRowExec",
     "ProjectionExec",
     "RepartitionExec",
+    "SlicingExec",
     "SortExec",
     "SortExec(TopK)",
     "SortMergeJoinExec",

@@ -15,8 +15,9 @@ use super::shares::Shares;
 use super::tokens::Tokens;
 use super::users::Users;
 use crate::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::queries::Queries;
+use crate::threads::runtime;
 
 /// What all connections share.
 #[derive(Debug)]
@@ -43,14 +44,7 @@ pub(super) struct Compute(Option<Runtime>);
 
 impl Compute {
     pub fn new(threads: usize) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads.max(1))
-            .thread_name("flashmesh-query")
-            .thread_stack_size(crate::STACK_BYTES)
-            .enable_all()
-            .build()
-            .map_err(|e| Error::io("starting threads", e))?;
-        Ok(Self(Some(runtime)))
+        Ok(Self(Some(runtime("flashmesh-query", threads)?)))
     }
 
     fn handle(&self) -> &Handle {

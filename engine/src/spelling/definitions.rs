@@ -135,6 +135,44 @@ pub(super) fn replace_samples(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dia
     has_replaced
 }
 
+/// Writes `TABLESAMPLE (10 PERCENT)` for `TABLESAMPLE 10%`.
+pub(super) fn bracket_samples(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let mut has_replaced = false;
+    for place in (0..tokens.len()).rev() {
+        let behind = tokens.get(place + 1).map(|token| &token.token);
+        if !is(tokens.get(place), "TABLESAMPLE") || !matches!(behind, Some(Token::Number(..))) {
+            continue;
+        }
+        if let Some((sample, end)) = sample_at(tokens, place + 1) {
+            let words: Vec<_> = tokens_at(&sample, dialect, &tokens[place]).collect();
+            tokens.splice(place + 1..end, words);
+            has_replaced = true;
+        }
+    }
+    has_replaced
+}
+
+/// Writes `PRAGMA table_info('t')` for `PRAGMA table_info(t)`.
+pub(super) fn quote_pragmas(tokens: &mut Vec<TokenWithSpan>) -> bool {
+    let mut has_replaced = false;
+    for place in (0..tokens.len().saturating_sub(3)).rev() {
+        let is_called = is(tokens.get(place), "PRAGMA")
+            && is(tokens.get(place + 1), "table_info")
+            && tokens[place + 2].token == Token::LParen;
+        let end = super::operators::behind_closing(tokens, place + 2).filter(|_| is_called);
+        if let Some(end) = end
+            && matches!(tokens[place + 3].token, Token::Word(_))
+        {
+            let name = tokens[place + 3..end - 1].iter();
+            let name: String = name.map(|token| token.token.to_string()).collect();
+            tokens[place + 3].token = Token::SingleQuotedString(name);
+            tokens.drain(place + 4..end - 1);
+            has_replaced = true;
+        }
+    }
+    has_replaced
+}
+
 /// What is said of a sample, as TABLESAMPLE has it, and where that ends: `10%`, `10 PERCENT`, `10`, `10 ROWS`,
 /// and the method in front of parentheses or in parentheses behind.
 fn sample_at(tokens: &[TokenWithSpan], start: usize) -> Option<(String, usize)> {

@@ -49,7 +49,7 @@ const OPTIONS: [&str; 6] = [
 /// with options in parentheses or FROM a file, queries that begin with FROM and have no SELECT, `TABLE t`,
 /// comprehensions of lists, `ASOF JOIN … ON`, WITH with the hint MATERIALIZED, `a ** b`, `@ a`, FILTER without
 /// WHERE, structs as types, `INSERT … BY NAME`, functions that are macros, macros IF NOT EXISTS, USING SAMPLE,
-/// PIVOT as a query, and LIMIT in percent.
+/// PIVOT and UNPIVOT as queries, LIMIT and TABLESAMPLE in percent, and PRAGMA of a table's name.
 ///
 /// # Errors
 /// [`Error::Usage`] for options of COPY that are none, and for ASOF JOIN without ON.
@@ -71,10 +71,13 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
     let has_names = definitions::replace_by_name(&mut tokens, dialect);
     let has_macros = definitions::replace_functions(&mut tokens, dialect);
     let has_samples = definitions::replace_samples(&mut tokens, dialect);
+    let has_shares_of_rows = definitions::bracket_samples(&mut tokens, dialect);
+    let has_pragmas = definitions::quote_pragmas(&mut tokens);
     let has_powers = operators::replace_powers(&mut tokens, dialect);
     let has_absolutes = operators::replace_absolutes(&mut tokens, dialect);
     let has_conditions = definitions::replace_if_not_exists(&mut tokens, dialect);
     let has_pivots = pivots::replace_pivots(&mut tokens, dialect);
+    let has_unpivots = pivots::replace_unpivots(&mut tokens, dialect);
     let has_shares = definitions::replace_percents(&mut tokens, dialect);
     let has_filters = write_where(&mut tokens, dialect);
     let has_structs = bracket_structs(&mut tokens);
@@ -92,10 +95,13 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
         || has_names
         || has_macros
         || has_samples
+        || has_shares_of_rows
+        || has_pragmas
         || has_powers
         || has_absolutes
         || has_conditions
         || has_pivots
+        || has_unpivots
         || has_shares
         || has_filters
         || has_structs;

@@ -1,4 +1,5 @@
-//! `PIVOT t ON column [IN (…)] USING sum(x) [GROUP BY …]` as a statement or a query.
+//! `PIVOT t ON column [IN (…)] USING sum(x) [GROUP BY …]` and `UNPIVOT t ON a, b INTO NAME n VALUE v` as statements
+//! or queries.
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -74,6 +75,63 @@ fn written(
     Some((end, parts.concat()))
 }
 
+/// Writes `SELECT * FROM t UNPIVOT (v FOR n IN (a, b))` for such a query.
+pub(super) fn replace_unpivots(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let mut has_replaced = false;
+    for place in (0..tokens.len()).rev() {
+        if !is(tokens.get(place), "UNPIVOT") && !is(tokens.get(place), "PIVOT_LONGER") {
+            continue;
+        }
+        let Some((end, written)) = unpivoted(tokens, place, dialect) else {
+            continue;
+        };
+        tokens.splice(place..end, written);
+        has_replaced = true;
+    }
+    has_replaced
+}
+
+/// Where such a query ends that begins at a place, and what is written for it.
+fn unpivoted(
+    tokens: &[TokenWithSpan],
+    place: usize,
+    dialect: &dyn Dialect,
+) -> Option<(usize, Vec<TokenWithSpan>)> {
+    let words = |text: &str| tokens_at(text, dialect, &tokens[place]).collect::<Vec<_>>();
+    let mut source = place + 1;
+    let keeps_nulls = is(tokens.get(source), "INCLUDE") && is(tokens.get(source + 1), "NULLS");
+    source += 2 * usize::from(keeps_nulls);
+    let on = end_of_source(tokens, source)?;
+    if !is(tokens.get(on), "ON") {
+        return None;
+    }
+    let mut end = end_of_part(tokens, on + 1, &["INTO", "ORDER", "LIMIT"]);
+    let columns = tokens[on + 1..end].to_vec();
+    let (mut name, mut value) = (words("name"), words("value"));
+    if is(tokens.get(end), "INTO") && is(tokens.get(end + 1), "NAME") {
+        name = tokens.get(end + 2..end + 3)?.to_vec();
+        if !is(tokens.get(end + 3), "VALUE") {
+            return None;
+        }
+        value = tokens.get(end + 4..end + 5)?.to_vec();
+        end += 5;
+    }
+    let parts = [
+        words("SELECT * FROM"),
+        tokens[source..on].to_vec(),
+        words("UNPIVOT"),
+        words(if keeps_nulls { "INCLUDE NULLS" } else { "" }),
+        words("("),
+        value,
+        words("FOR"),
+        name,
+        words("IN ("),
+        columns,
+        words("))"),
+    ];
+    Some((end, parts.concat()))
+}
+
 /// Behind a table: a name, a call, a text in quotes or a query in parentheses.
 fn end_of_source(tokens: &[TokenWithSpan], start: usize) -> Option<usize> {
     let mut end = start;
@@ -134,6 +192,26 @@ mod tests {
         ] {
             assert_eq!(text(query), expected);
         }
+        let unpivoted = |query: &str| {
+            let mut tokens = super::super::tokens(query, &GenericDialect {}).unwrap();
+            replace_unpivots(&mut tokens, &GenericDialect {});
+            let words: Vec<_> = tokens.iter().map(|token| token.token.to_string()).collect();
+            words.join(" ")
+        };
+        for (query, expected) in [
+            (
+                "UNPIVOT t ON a, b INTO NAME n VALUE v ORDER BY ALL",
+                "SELECT * FROM t UNPIVOT ( v FOR n IN ( a , b ) ) ORDER BY ALL",
+            ),
+            (
+                "FROM (UNPIVOT INCLUDE NULLS (SELECT 1) ON a)",
+                "FROM ( SELECT * FROM ( SELECT 1 ) UNPIVOT INCLUDE NULLS ( value FOR name IN ( a ) ) )",
+            ),
+        ] {
+            assert_eq!(unpivoted(query), expected);
+        }
+        let same = "FROM t UNPIVOT ( v FOR n IN ( a ) )";
+        assert_eq!(unpivoted(same), same);
         for same in [
             "FROM t PIVOT ( sum ( x ) FOR k IN ( 'a' ) )",
             "SELECT pivot FROM t",

@@ -179,11 +179,11 @@ async fn columns_come_go_and_change_their_types() {
         )
         .await,
         [
-            "id Int64 NO",
-            "a Int64 YES",
-            "b Utf8View NO",
-            "d Int32 NO",
-            "e Utf8View YES"
+            "id BIGINT NO",
+            "a BIGINT YES",
+            "b VARCHAR NO",
+            "d INTEGER NO",
+            "e VARCHAR YES"
         ]
     );
     for (sql, part) in [

@@ -225,7 +225,7 @@ async fn changes_take_other_tables_subqueries_and_aliases() {
     run(&session, "EXECUTE up(77, 4)").await;
     assert_eq!(
         rows(&session, "SELECT v FROM t WHERE id IN (1, 4) ORDER BY id").await,
-        ["1", "77"]
+        ["2", "77"]
     );
 }
 

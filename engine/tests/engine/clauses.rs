@@ -550,7 +550,7 @@ async fn what_other_databases_say_means_the_same_here() {
         (
             "SELECT strftime(TIMESTAMP '2024-02-03 04:05:06', '%d.%m.%Y %H:%M'), strptime('03/02/2024', '%d/%m/%Y')::DATE,
                     string_split('a b', ' '), list_value(1, 2), typeof(1)",
-            "03.02.2024 04:05 2024-02-03 [a, b] [1, 2] Int64",
+            "03.02.2024 04:05 2024-02-03 [a, b] [1, 2] BIGINT",
         ),
     ] {
         let found = in_all_modes(&session, sql).await;

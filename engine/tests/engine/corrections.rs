@@ -184,7 +184,7 @@ async fn columns_of_a_result_may_have_the_same_name() {
     for (sql, names, expected) in [
         (
             "SELECT upper(c), upper(c) FROM t ORDER BY n",
-            vec!["upper(t.c)", "upper(t.c)"],
+            vec!["upper(c)", "upper(c)"],
             vec!["X X", "Y Y"],
         ),
         (
@@ -204,7 +204,7 @@ async fn columns_of_a_result_may_have_the_same_name() {
         ),
         (
             "SELECT count(*), count(*), sum(n) FROM t",
-            vec!["count(*)", "count(*)", "sum(t.n)"],
+            vec!["count(*)", "count(*)", "sum(n)"],
             vec!["2 2 3"],
         ),
         (
@@ -214,22 +214,40 @@ async fn columns_of_a_result_may_have_the_same_name() {
         ),
         (
             "SELECT (SELECT sum(n) FROM t), (SELECT sum(n) FROM t WHERE n > 1), (SELECT max(n) FROM t)",
-            vec!["sum(t.n)", "sum(t.n)", "max(t.n)"],
+            vec![
+                "(SELECT sum(n) FROM t)",
+                "(SELECT sum(n) FROM t WHERE n > 1)",
+                "(SELECT max(n) FROM t)",
+            ],
             vec!["3 2 2"],
         ),
         (
             "SELECT upper(c), (SELECT max(n) FROM t), (SELECT max(n) FROM t AS u), upper(c) FROM t ORDER BY n LIMIT 1",
-            vec!["upper(t.c)", "max(t.n)", "max(u.n)", "upper(t.c)"],
+            vec![
+                "upper(c)",
+                "(SELECT max(n) FROM t)",
+                "(SELECT max(n) FROM t AS u)",
+                "upper(c)",
+            ],
             vec!["X 2 2 X"],
         ),
         (
             "SELECT count(*), (SELECT count(*) FROM t AS u), (SELECT count(*) FROM t WHERE n > 1), sum(n) FROM t",
-            vec!["count(*)", "count(*)", "count(*)", "sum(t.n)"],
+            vec![
+                "count(*)",
+                "(SELECT count(*) FROM t AS u)",
+                "(SELECT count(*) FROM t WHERE n > 1)",
+                "sum(n)",
+            ],
             vec!["2 2 1 3"],
         ),
         (
             "SELECT max(n) AS a, (SELECT max(n) AS a FROM t), (SELECT min(n) AS a FROM t AS u) FROM t",
-            vec!["a", "a", "a"],
+            vec![
+                "a",
+                "(SELECT max(n) AS a FROM t)",
+                "(SELECT min(n) AS a FROM t AS u)",
+            ],
             vec!["2 2 1"],
         ),
         (

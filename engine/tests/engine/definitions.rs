@@ -20,7 +20,7 @@ async fn not_null_holds_in_a_table_made_of_a_query() {
         .unwrap();
     assert_eq!(
         rows(&session, "DESCRIBE n").await,
-        ["a Int32 NO", "b Utf8View YES"]
+        ["a INTEGER NO", "b VARCHAR YES"]
     );
     let message = error(&session, "INSERT INTO n VALUES (NULL, 'y')").await;
     assert!(
@@ -154,10 +154,10 @@ async fn values_that_would_lose_digits_are_refused() {
         )
         .await,
         [
+            "2 0.30 2.0 2024-05-06T07:08:09 2024-05-06",
             "2 2.50 0.1 2024-05-06T07:08:09 2024-05-06",
-            "1 0.30 2.0 2024-05-06T07:08:09 2024-05-06",
-            "1 3.50   ",
-            "1    ",
+            "2 3.50   ",
+            "2    ",
         ]
     );
 }
@@ -283,8 +283,8 @@ async fn types_of_other_databases_are_stored_as_the_nearest() {
         .await
         .unwrap();
     assert_eq!(
-        rows(&session, "DESCRIBE z").await,
-        ["a Timestamp(ns, \"+02:00\") YES"]
+        rows(&session, "SELECT arrow_typeof((SELECT a FROM z))").await,
+        ["Timestamp(ns, \"+02:00\")"]
     );
     let message = error(&session, "CREATE TABLE u (a TIMESTAMP(10))").await;
     assert!(message.contains("TIMESTAMP(10)"), "{message}");

@@ -116,7 +116,7 @@ async fn endings_tell_formats() {
         .unwrap();
     assert_eq!(
         rows(&session, "DESCRIBE t").await,
-        ["a Int64 YES", "b Utf8View YES"]
+        ["a BIGINT YES", "b VARCHAR YES"]
     );
 }
 

@@ -101,7 +101,7 @@ fn beside_finer(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 }
 
 /// What a comparison compares.
-fn compared(expr: &mut Expr) -> Vec<&mut Expr> {
+pub(super) fn compared(expr: &mut Expr) -> Vec<&mut Expr> {
     let is_comparison = compares(expr);
     match expr {
         Expr::InList(InList { expr, list, .. }) => {

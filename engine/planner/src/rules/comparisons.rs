@@ -1,30 +1,29 @@
 //! Comparisons of values of unlike types, which DataFusion brings to a type that does not hold both.
 //!
 //! A float and a decimal are compared as decimals of 15 digits before the point and 15 behind it: 1e-16 is
-//! not above zero then, and 1e20 and infinity are errors. Here the decimal becomes a float, unless the
-//! float is a constant of no more digits. So it is where they become values of one column or list: in UNION, CASE,
-//! coalesce and the like. Intervals are compared by their months, then their days, then the
+//! not above zero then, 1e20 and infinity are errors, and 519659.45 is 519659.450000000024576, as it is multiplied by
+//! 10^15 as a float. Here the decimal becomes a float, unless the float is a constant: that is the decimal which is
+//! written so. So it is where they become values of one column or list: in UNION, CASE, coalesce and the like. Intervals are compared by their months, then their days, then the
 //! rest, so that 30 hours are less than a day; here by their length, of 30 days a month and 24 hours a day,
-//! as PostgreSQL and DuckDB have it. A constant text beside a boolean is one.
+//! as PostgreSQL and DuckDB have it. A constant text beside a boolean is one. Times of day of different units, as
+//! TIME(6) and TIME are, have no common type at all; here it is that of nanoseconds.
 
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::Sort as SortExpr;
 use datafusion::logical_expr::{
     Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Sort,
-    Union, cast,
+    Union, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::casts::compared;
 use super::intervals;
 use crate::tree::change_parts;
-
-/// What DataFusion's common type of floats and decimals has before the point, and behind it.
-const DECIMAL_DIGITS: usize = 15;
 
 /// The rule; place it before the one that gives types.
 #[derive(Debug)]
@@ -41,18 +40,20 @@ impl AnalyzerRule for Comparisons {
         let plan = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Sort(sort) => by_length(sort),
             LogicalPlan::Union(union) => {
-                let united = with_floats(union)?;
+                let united = of_common_types(union)?;
                 has_any |= united.transformed;
                 Ok(united)
             }
             node if has_any => node.recompute_schema().map(Transformed::yes),
             node => Ok(Transformed::no(node)),
         })?;
-        let is_one = |expr: &Expr| compares(expr) || unites(expr);
+        let is_one =
+            |expr: &Expr| compares(expr) || unites(expr) || matches!(expr, Expr::InList(_));
         change_parts(plan.data, is_one, |expr, schema| {
-            expr.transform_up(|expr| match compares(&expr) {
-                true => of_one_kind(expr, schema),
-                false => united(expr, schema),
+            expr.transform_up(|expr| {
+                of_one_unit(expr, schema)?
+                    .transform_data(|expr| of_one_kind(expr, schema))?
+                    .transform_data(|expr| united(expr, schema))
             })
         })
     }
@@ -79,6 +80,8 @@ pub(super) fn compares(expr: &Expr) -> bool {
 /// What both sides of a comparison become.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
+    /// Decimals, of which one is a constant float.
+    Decimal,
     Float,
     Length,
     Truth,
@@ -91,12 +94,8 @@ impl Kind {
         let is_constant_text =
             |(expr, of): (&Expr, &DataType)| of.is_string() && matches!(expr, Expr::Literal(..));
         match (left.1, right.1) {
-            (l, r) if l.is_floating() && r.is_decimal() => {
-                needs_float(left.0).then_some(Self::Float)
-            }
-            (l, r) if l.is_decimal() && r.is_floating() => {
-                needs_float(right.0).then_some(Self::Float)
-            }
+            (l, r) if l.is_floating() && r.is_decimal() => Self::of_decimal(left.0, r),
+            (l, r) if l.is_decimal() && r.is_floating() => Self::of_decimal(right.0, l),
             (l, r) if is_time(l) && is_time(r) && (is_interval(l) || is_interval(r)) => {
                 Some(Self::Length)
             }
@@ -106,8 +105,29 @@ impl Kind {
         }
     }
 
+    /// Of a float beside a decimal.
+    fn of_decimal(float: &Expr, decimal: &DataType) -> Option<Self> {
+        match float {
+            Expr::Literal(value, _) if value.is_null() => None,
+            float if as_decimal(float, decimal).is_some() => Some(Self::Decimal),
+            _ => Some(Self::Float),
+        }
+    }
+
+    /// What is for all of several comparisons of one value.
+    fn of_all(kinds: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        let kinds = kinds.into_iter().flatten();
+        kinds.reduce(|all, next| match (all, next) {
+            (Self::Decimal, other) => other,
+            (all, _) => all,
+        })
+    }
+
     fn apply(self, expr: Expr, of: &DataType) -> Expr {
         match self {
+            // Whether it fits has been seen.
+            Self::Decimal if of.is_floating() => as_decimal(&expr, &EXACT).unwrap_or(expr),
+            Self::Decimal => expr,
             Self::Float if of.is_decimal() => cast(expr, DataType::Float64),
             Self::Float => expr,
             Self::Length => intervals::length(expr),
@@ -117,17 +137,51 @@ impl Kind {
     }
 }
 
-/// Whether a float is anything else than a constant that a decimal holds.
-fn needs_float(expr: &Expr) -> bool {
-    let value = match expr {
-        Expr::Literal(ScalarValue::Float64(Some(value)), _) => *value,
-        Expr::Literal(ScalarValue::Float32(Some(value)), _) => f64::from(*value),
-        Expr::Literal(value, _) => return !value.is_null(),
-        _ => return true,
+/// A type beside which all constants fit that are of no more digits than a decimal has.
+const EXACT: DataType = DataType::Decimal128(1, 0);
+/// Digits of a decimal of 128 bits.
+const DIGITS: usize = 38;
+
+/// A constant float as the decimal that is written so; `None` for others, and where that and decimals of a type have
+/// no common type that holds both.
+fn as_decimal(float: &Expr, beside: &DataType) -> Option<Expr> {
+    let text = match float {
+        Expr::Literal(ScalarValue::Float64(Some(value)), _) if value.is_finite() => {
+            value.to_string()
+        }
+        Expr::Literal(ScalarValue::Float32(Some(value)), _) if value.is_finite() => {
+            value.to_string()
+        }
+        _ => return None,
     };
-    let text = value.abs().to_string();
-    let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
-    !value.is_finite() || whole.len() > DECIMAL_DIGITS || rest.len() > DECIMAL_DIGITS
+    let digits = text.trim_start_matches('-');
+    let (whole, rest) = digits.split_once('.').unwrap_or((digits, ""));
+    let (precision, scale, most) = match beside {
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale) => (*precision, *scale, DIGITS),
+        DataType::Decimal256(precision, scale) => (*precision, *scale, 2 * DIGITS),
+        _ => return None,
+    };
+    let (before, behind) = (i16::from(precision) - i16::from(scale), scale);
+    let before = whole.len().max(usize::try_from(before).unwrap_or(0));
+    let behind = rest.len().max(usize::try_from(behind).unwrap_or(0));
+    if before + behind > most || whole.len() + rest.len() > DIGITS {
+        return None;
+    }
+    let unscaled = text.replace('.', "").parse::<i128>().ok()?;
+    let precision = u8::try_from(whole.len() + rest.len()).ok()?;
+    let scale = i8::try_from(rest.len()).ok()?;
+    Some(lit(ScalarValue::Decimal128(
+        Some(unscaled),
+        precision,
+        scale,
+    )))
+}
+
+/// Whether a float is anything else than NULL.
+fn is_float(expr: &Expr) -> bool {
+    !matches!(expr, Expr::Literal(value, _) if value.is_null())
 }
 
 fn of_one_kind(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -160,7 +214,7 @@ fn of_one_kind(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             };
             let bounds = [(&*between.low, &low), (&*between.high, &high)];
             let kinds = bounds.map(|bound| Kind::of((&between.expr, &of), bound));
-            let Some(kind) = kinds[0].or(kinds[1]) else {
+            let Some(kind) = Kind::of_all(kinds) else {
                 return Ok(Transformed::no(Expr::Between(between)));
             };
             Ok(Transformed::yes(Expr::Between(Between {
@@ -170,8 +224,43 @@ fn of_one_kind(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 high: Box::new(kind.apply(*between.high, &high)),
             })))
         }
+        Expr::InList(mut list) => {
+            let changed = of_one_kind_as(&mut list.expr, list.list.iter_mut().collect(), schema);
+            Ok(Transformed::new_transformed(Expr::InList(list), changed))
+        }
+        Expr::Case(mut case) if case.expr.is_some() => {
+            let compared = case.when_then_expr.iter_mut();
+            let compared = compared.map(|(value, _)| value.as_mut()).collect();
+            let changed = match &mut case.expr {
+                Some(value) => of_one_kind_as(value, compared, schema),
+                None => false,
+            };
+            Ok(Transformed::new_transformed(Expr::Case(case), changed))
+        }
         other => Ok(Transformed::no(other)),
     }
+}
+
+/// Brings values to a kind with what they are compared with, all of them to one; whether that changed anything.
+fn of_one_kind_as(value: &mut Expr, others: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+    // What has no type yet is for the planner to say.
+    let Ok(of) = value.get_type(schema) else {
+        return false;
+    };
+    let types = others.iter().map(|other| other.get_type(schema));
+    let Ok(types) = types.collect::<Result<Vec<_>>>() else {
+        return false;
+    };
+    let kinds = others.iter().zip(&types);
+    let kinds = kinds.map(|(other, other_of)| Kind::of((value, &of), (other, other_of)));
+    let Some(kind) = Kind::of_all(kinds.collect::<Vec<_>>()) else {
+        return false;
+    };
+    *value = kind.apply(std::mem::take(value), &of);
+    for (other, of) in others.into_iter().zip(&types) {
+        *other = kind.apply(std::mem::take(other), of);
+    }
+    true
 }
 
 /// Functions that give one of their arguments, or a list of them.
@@ -194,9 +283,9 @@ fn unites(expr: &Expr) -> bool {
     }
 }
 
-/// CASE, or such a function, with floats for the decimals that are beside floats.
-fn united(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let values: Vec<&mut Expr> = match &mut expr {
+/// What becomes the values of CASE, or of such a function; nothing of others.
+fn branches(expr: &mut Expr) -> Vec<&mut Expr> {
+    match expr {
         Expr::Case(case) => {
             let branches = case.when_then_expr.iter_mut();
             let values = branches.map(|(_, value)| value.as_mut());
@@ -205,48 +294,140 @@ fn united(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::ScalarFunction(call) if UNITING.contains(&call.name()) => {
             call.args.iter_mut().collect()
         }
-        _ => return Ok(Transformed::no(expr)),
-    };
+        _ => Vec::new(),
+    }
+}
+
+/// CASE, or such a function, with floats for the decimals that are beside floats.
+fn united(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let values = branches(&mut expr);
     // What has no type yet is for the planner to say.
     let types = values.iter().map(|value| value.get_type(schema).ok());
     let types: Vec<_> = types.collect();
     let is_of = |of: &Option<DataType>, is: fn(&DataType) -> bool| of.as_ref().is_some_and(is);
+    let decimals = types.iter().flatten().filter(|of| of.is_decimal());
+    let decimals: Vec<&DataType> = decimals.collect();
+    let fits = |value: &Expr| decimals.iter().all(|of| as_decimal(value, of).is_some());
     let has_float = { values.iter().zip(&types) }
-        .any(|(value, of)| is_of(of, DataType::is_floating) && needs_float(value));
+        .any(|(value, of)| is_of(of, DataType::is_floating) && is_float(value) && !fits(value));
     let mut changed = false;
     for (value, of) in values.into_iter().zip(&types) {
-        if has_float && is_of(of, DataType::is_decimal) {
-            *value = cast(std::mem::take(value), DataType::Float64);
+        if decimals.is_empty() {
+            break;
+        }
+        let kind = match has_float {
+            true => Kind::Float,
+            false => Kind::Decimal,
+        };
+        if let Some(of) = of.as_ref().filter(|of| of.is_decimal() || of.is_floating()) {
+            *value = kind.apply(std::mem::take(value), of);
             changed = true;
         }
     }
     Ok(Transformed::new_transformed(expr, changed))
 }
 
-/// A union with floats for the decimals of columns that are floats in another of its inputs.
-fn with_floats(union: Union) -> Result<Transformed<LogicalPlan>> {
-    let is_of = |place: usize, is: fn(&DataType) -> bool| {
-        let mut inputs = union.inputs.iter();
-        inputs.any(|input| {
-            let field = input.schema().fields().get(place);
-            field.is_some_and(|field| is(field.data_type()))
-        })
+fn is_time_of_day(of: &DataType) -> bool {
+    matches!(of, DataType::Time32(_) | DataType::Time64(_))
+}
+
+/// What is compared or united with times of day in one unit: that of what is no constant, where constants are
+/// exact in it.
+fn of_one_unit(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let mut values = compared(&mut expr);
+    if values.is_empty() {
+        values = branches(&mut expr);
+    }
+    // What has no type yet is for the planner to say.
+    let types = values.iter().map(|value| value.get_type(schema).ok());
+    let types: Vec<_> = types.collect();
+    if !types.iter().flatten().any(is_time_of_day) {
+        return Ok(Transformed::no(expr));
+    }
+    let mut times = Vec::new();
+    for (value, of) in values.into_iter().zip(types) {
+        match (&*value, of) {
+            (_, Some(of)) if is_time_of_day(&of) => times.push((value, of)),
+            // The text of one is read whole, and not cut to the unit of what it stands beside.
+            (Expr::Literal(text, _), Some(of)) if of.is_string() => {
+                let nanoseconds = DataType::Time64(TimeUnit::Nanosecond);
+                if let Ok(time) = text.cast_to(&nanoseconds) {
+                    *value = lit(time);
+                    times.push((value, nanoseconds));
+                }
+            }
+            _ => {}
+        }
+    }
+    if times.windows(2).all(|pair| pair[0].1 == pair[1].1) {
+        return Ok(Transformed::no(expr));
+    }
+    let constant = |(value, _): &&(&mut Expr, DataType)| match &**value {
+        Expr::Literal(constant, _) => Some(constant.clone()),
+        _ => None,
     };
+    let mut computed = times.iter().filter(|time| constant(time).is_none());
+    let unit = computed.next().map(|(_, of)| of.clone());
+    let unit = unit.filter(|unit| {
+        let is_exact = |constant: ScalarValue| {
+            let there = constant.cast_to(unit);
+            let back = there.and_then(|there| there.cast_to(&constant.data_type()));
+            back.is_ok_and(|back| back == constant)
+        };
+        computed.all(|(_, of)| of == unit)
+            && times
+                .iter()
+                .filter_map(|time| constant(&time))
+                .all(is_exact)
+    });
+    let unit = unit.unwrap_or(DataType::Time64(TimeUnit::Nanosecond));
+    for (value, of) in times {
+        if of != unit {
+            *value = match std::mem::take(value) {
+                Expr::Literal(constant, _) => lit(constant.cast_to(&unit)?),
+                computed => cast(computed, unit.clone()),
+            };
+        }
+    }
+    Ok(Transformed::yes(expr))
+}
+
+/// The type that columns of a union get which DataFusion gives none, or one that does not hold them: floats for
+/// decimals beside floats, and nanoseconds for times of day of different units.
+fn common_type(types: &[&DataType]) -> Option<DataType> {
+    let has = |is: fn(&DataType) -> bool| types.iter().any(|of| is(of));
+    if has(DataType::is_floating) && has(DataType::is_decimal) {
+        return Some(DataType::Float64);
+    }
+    let mut times = types.iter().filter(|of| is_time_of_day(of));
+    let first = times.next()?;
+    times
+        .any(|of| of != first)
+        .then_some(DataType::Time64(TimeUnit::Nanosecond))
+}
+
+/// A union whose inputs have such types.
+fn of_common_types(union: Union) -> Result<Transformed<LogicalPlan>> {
     let columns = 0..union.schema.fields().len();
-    let mixed: Vec<bool> = columns
-        .map(|place| is_of(place, DataType::is_floating) && is_of(place, DataType::is_decimal))
-        .collect();
-    if !mixed.contains(&true) {
+    let common = columns.map(|place| {
+        let inputs = union.inputs.iter();
+        let fields = inputs.filter_map(|input| input.schema().fields().get(place));
+        common_type(&fields.map(|field| field.data_type()).collect::<Vec<_>>())
+    });
+    let common: Vec<Option<DataType>> = common.collect();
+    if common.iter().all(Option::is_none) {
         return Ok(Transformed::no(LogicalPlan::Union(union)));
     }
     let inputs = union.inputs.into_iter().map(|input| {
-        let columns = input.schema().iter().zip(&mixed);
-        let columns = columns.map(|((qualifier, field), is_mixed)| {
+        let columns = input.schema().iter().zip(&common);
+        let columns = columns.map(|((qualifier, field), common)| {
             let column = Expr::Column(Column::from((qualifier, field)));
-            match *is_mixed && field.data_type().is_decimal() {
-                true => cast(column, DataType::Float64)
-                    .alias_qualified(qualifier.cloned(), field.name()),
-                false => column,
+            let of = field.data_type();
+            match common {
+                Some(common) if common != of && (of.is_decimal() || is_time_of_day(of)) => {
+                    cast(column, common.clone()).alias_qualified(qualifier.cloned(), field.name())
+                }
+                _ => column,
             }
         });
         let columns: Vec<_> = columns.collect();

@@ -1,17 +1,12 @@
-//! Casts between texts and lists, of which DataFusion's mean something else than they say: of
-//! `'[1, 2]'::INT[]` it makes a list of the one element `'[1, 2]'`, and `length(list)` is that of the
-//! list's text.
+//! Casts of texts to lists, which mean something else than they say: of `'[1, 2]'::INT[]` DataFusion makes a list of
+//! the one element `'[1, 2]'`.
 
 use arrow::datatypes::DataType;
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, Result, not_impl_err};
-use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
+use datafusion::common::{Result, not_impl_err};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
-
-use crate::lengths::array_length;
 
 fn is_list(data_type: &DataType) -> bool {
     matches!(
@@ -58,34 +53,5 @@ impl OptimizerRule for NoTextsAsLists {
             })
         })?;
         Ok(Transformed::no(plan))
-    }
-}
-
-/// Makes `length(list)` the number of its elements.
-#[derive(Debug)]
-pub struct LengthOfLists;
-
-impl FunctionRewrite for LengthOfLists {
-    fn name(&self) -> &str {
-        "flashmesh_length_of_lists"
-    }
-
-    fn rewrite(
-        &self,
-        expr: Expr,
-        schema: &DFSchema,
-        _config: &ConfigOptions,
-    ) -> Result<Transformed<Expr>> {
-        let Expr::ScalarFunction(call) = &expr else {
-            return Ok(Transformed::no(expr));
-        };
-        let [list] = call.args.as_slice() else {
-            return Ok(Transformed::no(expr));
-        };
-        let is_length = call.func.name() == "character_length";
-        match is_length && list.get_type(schema).is_ok_and(|of| is_list(&of)) {
-            true => Ok(Transformed::yes(array_length(list.clone()))),
-            false => Ok(Transformed::no(expr)),
-        }
     }
 }

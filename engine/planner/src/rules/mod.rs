@@ -26,11 +26,13 @@ mod inner_joins;
 mod intervals;
 mod known_values;
 mod lambdas;
+mod large_constants;
 mod large_joins;
 mod list_casts;
 mod local_times;
 mod multisets;
 mod not_in;
+mod number_casts;
 mod one_nan;
 mod overflow;
 mod ranges;
@@ -73,10 +75,11 @@ pub use guarded_case::GuardedCase;
 pub use in_lists::{Lists, TwoZeros};
 pub use lambdas::LambdaParameters;
 pub use large_joins::SortLargeJoins;
-pub use list_casts::{LengthOfLists, NoTextsAsLists};
+pub use list_casts::NoTextsAsLists;
 pub use local_times::LocalTimes;
 pub use multisets::{Multisets, SIDE_OF_ALL};
 pub use not_in::NullsOfIn;
+pub use number_casts::NumberCasts;
 pub use one_nan::OneNan;
 pub use overflow::CheckedArithmetic;
 pub use scalar_subqueries::ScalarSubqueries;
@@ -97,6 +100,7 @@ use self::forgetting::SortsAsAskedFor;
 use self::guard::Guarded;
 use self::inner_joins::{KeysOfOneKind, KeysOfTwo};
 use self::known_values::OfComputed;
+use self::large_constants::LargeConstants;
 use self::repeated_keys::RepeatedKeys;
 use self::sort_keys::SortKeys;
 use self::top_groups::OfFloats;
@@ -146,6 +150,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
             Arc::new(TopKIntoScan) as _,
         ],
     );
+    rules.push(Arc::new(LargeConstants));
     rules.push(Arc::new(ConditionsThatGuard));
     rules
 }
@@ -202,8 +207,9 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 }
 
 /// The functions that the rules have plans call.
-pub fn functions() -> [Arc<ScalarUDF>; 2] {
-    [overflow::function(), intervals::function()]
+pub fn functions() -> [Arc<ScalarUDF>; 4] {
+    let [whole, float] = number_casts::functions();
+    [overflow::function(), intervals::function(), whole, float]
 }
 
 /// The scan below operators that change neither rows nor values but for projections; expressions

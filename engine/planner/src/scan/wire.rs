@@ -28,6 +28,7 @@ use crate::error::from_storage;
 use crate::exchange::LocalExchangeExec;
 use crate::forgetting::ForgettingExec;
 use crate::join_keys::{JoinKeysExec, KeyFilter};
+use crate::slicing::SlicingExec;
 use crate::tree;
 
 /// Streams that another node may ask for; more than it has threads is of no use.
@@ -42,7 +43,7 @@ pub struct ScanCodec {
 
 #[derive(Clone, PartialEq, Message)]
 struct OperatorRecord {
-    #[prost(oneof = "Operator", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Operator", tags = "1, 2, 3, 4, 5")]
     operator: Option<Operator>,
 }
 
@@ -57,6 +58,9 @@ enum Operator {
     /// A [`ForgettingExec`].
     #[prost(bool, tag = "4")]
     Forgetting(bool),
+    /// The rows of a [`SlicingExec`].
+    #[prost(uint64, tag = "5")]
+    Slicing(u64),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -400,6 +404,10 @@ impl PhysicalExtensionCodec for ScanCodec {
                 Arc::new(self.join_keys(&keys, input, context, converter)?)
             }
             (Some(Operator::Forgetting(_)), [input]) => Arc::new(ForgettingExec::new(input)),
+            (Some(Operator::Slicing(rows)), [input]) => {
+                let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+                Arc::new(SlicingExec::new(input, rows))
+            }
             _ => return internal_err!("what came is an operator of other inputs"),
         })
     }
@@ -418,6 +426,8 @@ impl PhysicalExtensionCodec for ScanCodec {
             Operator::JoinKeys(self.join_keys_record(keys, converter)?)
         } else if plan.is::<ForgettingExec>() {
             Operator::Forgetting(true)
+        } else if let Some(slicing) = plan.downcast_ref::<SlicingExec>() {
+            Operator::Slicing(slicing.rows() as u64)
         } else {
             return internal_err!("{} has no form for other nodes", plan.name());
         };

@@ -57,6 +57,9 @@ pub(super) enum Takes {
     Floats,
     /// Timestamps of microseconds or nanoseconds.
     Microseconds,
+    Integers,
+    /// What [`Self::Times`] has, and whole numbers.
+    TimesOrIntegers,
     /// Timestamps of nanoseconds.
     Nanoseconds,
     /// Dates, and timestamps of a coarser unit than that.
@@ -71,6 +74,8 @@ impl Takes {
         match self {
             Self::Dates => matches!(given, DataType::Date32 | DataType::Date64),
             Self::Floats => given.is_floating(),
+            Self::Integers => given.is_integer(),
+            Self::TimesOrIntegers => given.is_integer() || Self::Times.has(given),
             Self::Microseconds => {
                 matches!(given, DataType::Timestamp(TimeUnit::Microsecond, _))
                     || Self::Nanoseconds.has(given)
@@ -99,6 +104,8 @@ impl Takes {
             Self::Texts => "a text, or bytes",
             Self::Dates => "a date",
             Self::Floats => "a float",
+            Self::Integers => "a whole number",
+            Self::TimesOrIntegers => "a date, a time, a timestamp, an interval or a whole number",
             Self::Microseconds | Self::Nanoseconds | Self::CoarserThan(_) => "a timestamp",
             Self::Times => "a date, a time, a timestamp or an interval",
         }
@@ -270,16 +277,21 @@ pub(super) static FUNCTIONS: &[Text] = &[
         &[(X, "CAST(arrow_cast(CAST(x AS DATE), 'Int32') AS BIGINT)")],
     ),
     text(
-        Takes::Times,
+        Takes::TimesOrIntegers,
         "epoch_ms",
         &[],
-        "milliseconds since 1970",
+        "milliseconds since 1970, or the timestamp of a number of them",
         &[(
             X,
             "CAST(arrow_cast(x, 'Timestamp(Millisecond, None)') AS BIGINT)",
         )],
     )
     .with(&[
+        (
+            Takes::Integers,
+            X,
+            "arrow_cast(CAST(x AS BIGINT), 'Timestamp(Millisecond, None)')",
+        ),
         (
             Takes::Microseconds,
             X,
@@ -389,6 +401,22 @@ pub(super) static FUNCTIONS: &[Text] = &[
             (
                 &["text", "pattern", "flags"],
                 "regexp_like(text, pattern, flags)",
+            ),
+        ],
+    ),
+    text(
+        Takes::Any,
+        "regexp_full_match",
+        &[],
+        "whether a regular expression is that of a whole text",
+        &[
+            (
+                &["text", "pattern"],
+                "regexp_like(text, '^(?:' || pattern || ')\\z')",
+            ),
+            (
+                &["text", "pattern", "flags"],
+                "regexp_like(text, '^(?:' || pattern || ')\\z', flags)",
             ),
         ],
     ),

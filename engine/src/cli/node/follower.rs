@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::arguments::EngineArguments;
 use super::{Running, listen, of_rack, pass};
+use crate::threads::cores;
 use crate::{NodeWorker, Result};
 
 /// The page cache of a node that is not the head, unless `--cache-size` says otherwise.
@@ -30,10 +31,7 @@ impl Running {
         let options = database.options()?;
         let own = self.open_cards(&self.node.cards)?;
         let cards = own.into_iter().chain(self.open_copies()?).collect();
-        let threads = options
-            .threads
-            .or_else(|| std::thread::available_parallelism().ok());
-        let threads = threads.map_or(1, NonZeroUsize::get);
+        let threads = options.threads.map_or_else(cores, NonZeroUsize::get);
         let key = self.rack.key().map_err(of_rack)?;
         let cards = ServingNode::start(
             &self.mesh,

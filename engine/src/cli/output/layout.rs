@@ -4,8 +4,10 @@ use std::io::{self, Write};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
-use arrow::util::display::{ArrayFormatter, FormatOptions};
+use arrow::error::ArrowError;
+use arrow::util::display::{ArrayFormatter, ArrayFormatterFactory, FormatOptions};
 use comfy_table::{CellAlignment, Table, presets};
+use flashmesh_planner::IntervalTexts;
 
 use super::literal::literal;
 use crate::{Error, Result};
@@ -38,9 +40,12 @@ fn formatters<'a>(
     batch: &'a RecordBatch,
     options: &FormatOptions<'a>,
 ) -> Result<Vec<ArrayFormatter<'a>>> {
-    let columns = batch.columns().iter();
-    let formatters = columns.map(|column| ArrayFormatter::try_new(column.as_ref(), options));
-    Ok(formatters.collect::<std::result::Result<_, _>>()?)
+    let options = &options.clone().with_formatter_factory(Some(&IntervalTexts));
+    let formatters = batch.columns().iter().map(|column| {
+        let own = IntervalTexts.create_array_formatter(column.as_ref(), options, None)?;
+        own.map_or_else(|| ArrayFormatter::try_new(column.as_ref(), options), Ok)
+    });
+    Ok(formatters.collect::<std::result::Result<_, ArrowError>>()?)
 }
 
 fn printing(error: io::Error) -> Error {

@@ -18,6 +18,7 @@ use arrow::record_batch::RecordBatch;
 use arrow::util::pretty::pretty_format_batches_with_options;
 use datafusion::config::FormatOptions;
 use datafusion::execution::SendableRecordBatchStream;
+use flashmesh_planner::IntervalTexts;
 use futures::StreamExt;
 
 use super::arguments::{Format, OutputArguments};
@@ -537,7 +538,9 @@ fn table(
         shown.push(batch.slice(0, rows));
         left -= rows;
     }
-    let mut text = pretty_format_batches_with_options(&shown, &options.try_into()?)?.to_string();
+    let options = arrow::util::display::FormatOptions::try_from(options)?;
+    let options = options.with_formatter_factory(Some(&IntervalTexts));
+    let mut text = pretty_format_batches_with_options(&shown, &options)?.to_string();
     if batches.iter().map(RecordBatch::num_rows).sum::<usize>() > max_rows
         && let Some(border) = text.rfind('\n')
     {

@@ -20,6 +20,7 @@ use futures::StreamExt;
 use super::backend::{Answer, Backend, Statement};
 use super::catalog::{Catalog, Column, Index, Table};
 use crate::cli::load::load_with_bar;
+use crate::information_schema::is_description;
 
 /// A session of this process's engine.
 pub(in crate::cli) struct Local(Session);
@@ -155,10 +156,8 @@ impl Backend for Local {
             }
         };
         let plan = self.0.plan(statement).await?;
-        let all_rows = matches!(
-            plan,
-            LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_)
-        );
+        let all_rows = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_))
+            || is_description(&plan);
         let frame = self.0.execute(plan).await?;
         let context = Arc::new(frame.task_ctx());
         let (state, plan) = frame.into_parts();

@@ -32,6 +32,7 @@ use url::Url;
 use super::backend::{Answer, Ask, Backend, Statement};
 use super::catalog::{Catalog, Column, Index, Table};
 use super::lex::{Item, items};
+use crate::resources::printed;
 
 /// How long a server may take to answer the first time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -504,10 +505,7 @@ impl Backend for Remote {
     }
 
     fn format_options(&self) -> FormatOptions {
-        FormatOptions {
-            null: "NULL".into(),
-            ..FormatOptions::default()
-        }
+        printed()
     }
 }
 

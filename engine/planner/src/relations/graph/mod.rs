@@ -8,9 +8,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, RecordBatch, UInt32Array, UInt64Array};
+use arrow::compute::kernels::cmp::not_distinct;
 use arrow::compute::{cast, concat, take};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err, plan_err};
 use datafusion::logical_expr::LogicalPlan;
 use flashmesh_storage::accelerator::offload::{Fallback, Offload, Operation};
 use flashmesh_storage::graph::{Direction, Graph, Job, PageRankOptions, PathStep};
@@ -213,6 +214,14 @@ struct Opened {
     options: FlashmeshOptions,
 }
 
+/// A number, or the text of one, as a vertex of some type; `None` where that is another one, or none.
+fn whole(value: &ScalarValue, keys: &DataType) -> Option<ScalarValue> {
+    let of = value.data_type();
+    let key = value.cast_to(keys).ok()?;
+    let is_same = || key.cast_to(&of).is_ok_and(|back| back == *value);
+    (of.is_string() || of.is_numeric() && is_same()).then_some(key)
+}
+
 impl Opened {
     fn new(store: &StoreRelations, arguments: &mut Arguments<'_>) -> Result<Self> {
         let name = arguments.text()?;
@@ -267,9 +276,9 @@ impl Opened {
         let values = constants(value)?
             .into_iter()
             .filter(|value| !value.is_null());
-        let keys = values.map(|value| match value.cast_to(&self.keys) {
-            Ok(key) => Ok(key),
-            Err(_) => plan_err!(
+        let keys = values.map(|value| match whole(&value, &self.keys) {
+            Some(key) => Ok(key),
+            None => plan_err!(
                 "{}: {value} is no vertex of index '{}', which are of type {}",
                 self.function,
                 self.index.definition.name,
@@ -591,7 +600,7 @@ impl GraphFunction {
     fn seeds_of(&self, input: &[RecordBatch]) -> Result<ArrayRef> {
         let mut seeds = Vec::with_capacity(input.len());
         for batch in input {
-            let keys = cast(batch.column(0), &self.keys)?;
+            let keys = self.vertices(batch.column(0))?;
             let valid = arrow::compute::is_not_null(&keys)?;
             seeds.push(arrow::compute::filter(&keys, &valid)?);
         }
@@ -600,6 +609,30 @@ impl GraphFunction {
         }
         let seeds: Vec<&dyn Array> = seeds.iter().map(AsRef::as_ref).collect();
         Ok(concat(&seeds)?)
+    }
+
+    /// Values as vertices; NULL where they are.
+    fn vertices(&self, values: &ArrayRef) -> Result<ArrayRef> {
+        let (of, keys) = (values.data_type(), cast(values, &self.keys)?);
+        let has_digits = !of.is_integer() && of.is_numeric();
+        let same = match has_digits {
+            true => Some(not_distinct(values, &cast(&keys, of)?)?),
+            false => None,
+        };
+        let is_known = of.is_numeric() || of.is_string();
+        let is_lost = |row: &usize| {
+            let differs = same.as_ref().is_some_and(|same| !same.value(*row));
+            values.is_valid(*row) && (!is_known || keys.is_null(*row) || differs)
+        };
+        match (0..values.len()).find(is_lost) {
+            None => Ok(keys),
+            Some(row) => exec_err!(
+                "{}: {} is no vertex of the index, which are of type {}",
+                self.name,
+                ScalarValue::try_from_array(values, row)?,
+                self.keys
+            ),
+        }
     }
 
     fn expand(
