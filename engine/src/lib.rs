@@ -32,7 +32,6 @@ mod precedence;
 mod row_ids;
 mod spill;
 mod stores;
-mod threads;
 mod types;
 mod written_types;
 
@@ -41,6 +40,7 @@ mod depth;
 mod files;
 mod grants;
 mod spelling;
+mod threads;
 mod whole_files;
 
 mod accounts;
