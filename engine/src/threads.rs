@@ -9,8 +9,6 @@ use crate::error::{Error, Result};
 
 /// The stack of each of them: see [`crate::depth`].
 const STACK_BYTES: usize = 16 << 20;
-/// Threads beside those that one query may keep busy, at least.
-const SPARE: usize = 4;
 
 /// How many threads the machine runs at once, one if it does not say it.
 pub fn cores() -> usize {
@@ -19,15 +17,11 @@ pub fn cores() -> usize {
 
 /// A runtime with threads for queries of `parallel` parts, called `name`.
 ///
-/// It has twice as many and some more: a part computes a function over a batch of rows to its end, which may take
-/// seconds (of long texts), before its thread does anything else, and others' statements should not wait for that.
-///
 /// # Errors
 /// Where threads can't be started.
 pub fn runtime(name: &str, parallel: usize) -> Result<Runtime> {
-    let parallel = parallel.max(1);
     Builder::new_multi_thread()
-        .worker_threads(parallel + parallel.max(SPARE))
+        .worker_threads(parallel.max(1))
         .thread_name(name)
         .thread_stack_size(STACK_BYTES)
         .enable_all()

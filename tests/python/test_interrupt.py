@@ -107,29 +107,3 @@ def test_joins_without_an_end_keep_nobody_waiting():
     finally:
         late.cancel()
         process.kill()
-
-
-SLOW = """
-import os, threading, flashmesh
-db = flashmesh.connect()
-db.execute("CREATE TABLE t AS SELECT 'v' || value AS s FROM range(0, 300000)")
-begun, done = threading.Event(), threading.Event()
-def slow():
-    cursor = flashmesh.connect()
-    cursor.execute("CREATE TABLE t AS SELECT 'v' || value AS s FROM range(0, 300000)")
-    begun.set()
-    cursor.execute("SELECT max(levenshtein(repeat(s, 300), repeat('b', 2000))) FROM t").fetchall()
-    done.set()
-threading.Thread(target=slow, daemon=True).start()
-begun.wait()
-for _ in range(200):
-    db.execute("SELECT count(*) FROM t").fetchall()
-print("answered", not done.is_set(), flush=True)
-os._exit(0)
-"""
-
-
-def test_a_function_that_takes_long_keeps_no_other_statement_waiting() -> None:
-    # A batch of rows takes it half a minute on each thread that it has.
-    done = subprocess.run([sys.executable, "-c", SLOW], capture_output=True, text=True, timeout=100, check=True)
-    assert done.stdout == "answered True\n"
