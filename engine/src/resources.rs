@@ -9,7 +9,7 @@ use datafusion::config::{ConfigOptions, FormatOptions};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
 use datafusion::prelude::SessionConfig;
-use flashmesh_planner::FlashmeshOptions;
+use flashmesh_planner::{FlashmeshOptions, MOMENT, MOMENT_OF_ZONE};
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
@@ -92,12 +92,11 @@ pub(crate) fn session_config(threads: usize, memory_limit: usize) -> Result<Sess
 
 /// How results are printed: with what tells NULL from the empty text, and moments as they are as texts.
 pub(crate) fn printed() -> FormatOptions {
-    let moment = "%Y-%m-%d %H:%M:%S%.f";
     FormatOptions {
         null: "NULL".into(),
-        datetime_format: Some(moment.into()),
-        timestamp_format: Some(moment.into()),
-        timestamp_tz_format: Some(format!("{moment}%:z")),
+        datetime_format: Some(MOMENT.into()),
+        timestamp_format: Some(MOMENT.into()),
+        timestamp_tz_format: Some(MOMENT_OF_ZONE.into()),
         ..FormatOptions::default()
     }
 }

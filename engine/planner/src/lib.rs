@@ -103,7 +103,7 @@ pub use slicing::SlicingExec;
 pub use table::FlashTable;
 pub use tree::map_named_expressions;
 pub use type_names::{name_of_arrow_type, type_name};
-pub use value_texts::{IntervalTexts, has_text, texts_of};
+pub use value_texts::{IntervalTexts, MOMENT, MOMENT_OF_ZONE, has_text, texts_of};
 pub use work::StoreWork;
 
 /// The functions that plans call and SQL has no names for: a node that runs a part of a plan must know them.

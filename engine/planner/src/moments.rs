@@ -33,7 +33,8 @@ impl AnalyzerRule for WholeMoments {
     }
 }
 
-/// Prints moments and values with texts of ours that become texts as other databases do; place it behind the rule that gives types.
+/// Prints moments, and values with texts of ours, that become texts as other databases do; place it behind the rule
+/// that gives types.
 #[derive(Debug)]
 pub(crate) struct PrintedMoments;
 

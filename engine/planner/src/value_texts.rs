@@ -61,9 +61,10 @@ const WITHIN: FormatOptions<'static> = FormatOptions::new()
     .with_timestamp_format(Some(MOMENT))
     .with_timestamp_tz_format(Some(MOMENT_OF_ZONE))
     .with_formatter_factory(Some(&IntervalTexts));
-/// A moment, without a zone and with one.
-const MOMENT: &str = "%Y-%m-%d %H:%M:%S%.f";
-const MOMENT_OF_ZONE: &str = "%Y-%m-%d %H:%M:%S%.f%:z";
+/// How a moment without a zone is printed, as chrono says it.
+pub const MOMENT: &str = "%Y-%m-%d %H:%M:%S%.f";
+/// The same of one with a zone.
+pub const MOMENT_OF_ZONE: &str = "%Y-%m-%d %H:%M:%S%.f%:z";
 
 /// The text of an interval, without the parts that are none.
 fn text_of(months: i32, days: i128, nanoseconds: i128) -> String {

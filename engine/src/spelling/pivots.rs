@@ -12,21 +12,38 @@ pub(crate) const GROUPED_BY: &str = "flashmesh:grouped_by";
 
 /// Writes such a query as `SELECT * FROM t PIVOT (sum(x) FOR column IN (ANY))`.
 pub(super) fn replace_pivots(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    replace(tokens, dialect, ["PIVOT", "PIVOT_WIDER"], written)
+}
+
+/// Writes `SELECT * FROM t UNPIVOT (v FOR n IN (a, b))` for such a query.
+pub(super) fn replace_unpivots(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    replace(tokens, dialect, ["UNPIVOT", "PIVOT_LONGER"], unpivoted)
+}
+
+/// Where a query ends that begins at a place, and what is written for it; `None` where none does.
+type Written = fn(&[TokenWithSpan], usize, &dyn Dialect) -> Option<(usize, Vec<TokenWithSpan>)>;
+
+/// Writes queries otherwise that begin with one of the words.
+fn replace(
+    tokens: &mut Vec<TokenWithSpan>,
+    dialect: &dyn Dialect,
+    words: [&str; 2],
+    written: Written,
+) -> bool {
     let mut has_replaced = false;
     for place in (0..tokens.len()).rev() {
-        if !is(tokens.get(place), "PIVOT") && !is(tokens.get(place), "PIVOT_WIDER") {
+        if !words.iter().any(|word| is(tokens.get(place), word)) {
             continue;
         }
-        let Some((end, written)) = written(tokens, place, dialect) else {
-            continue;
-        };
-        tokens.splice(place..end, written);
-        has_replaced = true;
+        if let Some((end, written)) = written(tokens, place, dialect) {
+            tokens.splice(place..end, written);
+            has_replaced = true;
+        }
     }
     has_replaced
 }
 
-/// Where such a query ends that begins at a place, and what is written for it.
+/// A PIVOT.
 fn written(
     tokens: &[TokenWithSpan],
     place: usize,
@@ -75,23 +92,7 @@ fn written(
     Some((end, parts.concat()))
 }
 
-/// Writes `SELECT * FROM t UNPIVOT (v FOR n IN (a, b))` for such a query.
-pub(super) fn replace_unpivots(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
-    let mut has_replaced = false;
-    for place in (0..tokens.len()).rev() {
-        if !is(tokens.get(place), "UNPIVOT") && !is(tokens.get(place), "PIVOT_LONGER") {
-            continue;
-        }
-        let Some((end, written)) = unpivoted(tokens, place, dialect) else {
-            continue;
-        };
-        tokens.splice(place..end, written);
-        has_replaced = true;
-    }
-    has_replaced
-}
-
-/// Where such a query ends that begins at a place, and what is written for it.
+/// An UNPIVOT.
 fn unpivoted(
     tokens: &[TokenWithSpan],
     place: usize,

@@ -3,10 +3,10 @@
 //! A float and a decimal are compared as decimals of 15 digits before the point and 15 behind it: 1e-16 is
 //! not above zero then, 1e20 and infinity are errors, and 519659.45 is 519659.450000000024576, as it is multiplied by
 //! 10^15 as a float. Here the decimal becomes a float, unless the float is a constant: that is the decimal which is
-//! written so. So it is where they become values of one column or list: in UNION, CASE, coalesce and the like. Intervals are compared by their months, then their days, then the
-//! rest, so that 30 hours are less than a day; here by their length, of 30 days a month and 24 hours a day,
-//! as PostgreSQL and DuckDB have it. A constant text beside a boolean is one. Times of day of different units, as
-//! TIME(6) and TIME are, have no common type at all; here it is that of nanoseconds.
+//! written so. So it is where they become values of one column or list: in UNION, CASE, coalesce and the like.
+//! Intervals are compared by their months, then their days, then the rest, so that 30 hours are less than a day; here
+//! by their length, of 30 days a month and 24 hours a day, as PostgreSQL and DuckDB have it. A constant text beside a boolean is one. Times of
+//! day of different units, as TIME(6) and TIME are, have no common type at all; here it is that of nanoseconds.
 
 use std::sync::Arc;
 

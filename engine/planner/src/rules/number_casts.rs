@@ -54,12 +54,10 @@ fn is_to_number(expr: &Expr) -> bool {
 }
 
 fn made(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let Some(is_to_float) = cast_of(&expr)
-        .filter(|(_, to)| to.is_integer() || to.is_floating())
-        .map(|(_, to)| to.is_floating())
-    else {
+    if !is_to_number(&expr) {
         return Ok(Transformed::no(expr));
-    };
+    }
+    let is_to_float = cast_of(&expr).is_some_and(|(_, to)| to.is_floating());
     let (Expr::Cast(Cast { expr: value, .. }) | Expr::TryCast(TryCast { expr: value, .. })) =
         &mut expr
     else {
@@ -169,13 +167,13 @@ fn whole(floats: &ArrayRef) -> Result<ArrayRef> {
 /// The nearest floats of decimals.
 fn nearest(decimals: &ArrayRef) -> Result<ArrayRef> {
     // Whole numbers up to this, and powers of ten up to that, are floats, and their quotient is the nearest one.
-    const WHOLE: i128 = 1 << 53;
+    const LARGEST: i128 = 1 << 53;
     const POWERS: i8 = 22;
     let read = |text: String| text.parse().unwrap_or(f64::NAN);
     let floats: Float64Array = match decimals.data_type() {
         DataType::Decimal128(precision, scale) => {
             let decimals = decimals.as_primitive::<Decimal128Type>();
-            decimals.unary(|unscaled| match unscaled.abs() <= WHOLE {
+            decimals.unary(|unscaled| match unscaled.abs() <= LARGEST {
                 true if (0..=POWERS).contains(scale) => {
                     unscaled as f64 / 10_f64.powi(i32::from(*scale))
                 }
