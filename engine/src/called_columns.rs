@@ -8,11 +8,8 @@ use datafusion::sql::sqlparser::ast::{
     Ident, TableAlias, TableAliasColumnDef, TableFactor, VisitorMut,
 };
 
-use crate::clauses;
+use crate::clauses::{self, SERIES};
 use crate::names::name_of;
-
-/// Functions whose rows have one column.
-const FUNCTIONS: [&str; 2] = ["generate_series", "range"];
 
 /// Gives that name to the column of each such function that is called so; whether there is one.
 pub(crate) fn call_column(statement: &mut ParsedStatement, name: &str) -> bool {
@@ -45,8 +42,8 @@ impl VisitorMut for Calling<'_> {
             } if array_exprs.len() == 1 => (Some("unnest".to_owned()), alias),
             _ => return ControlFlow::Continue(()),
         };
-        let Some(function) = function
-            .filter(|function| function == "unnest" || FUNCTIONS.contains(&function.as_str()))
+        let Some(function) =
+            function.filter(|function| function == "unnest" || SERIES.contains(&function.as_str()))
         else {
             return ControlFlow::Continue(());
         };

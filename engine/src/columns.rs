@@ -1,21 +1,23 @@
 //! `COLUMNS('regex')`, `COLUMNS(*)` and `* RENAME (a AS b)` in a SELECT list: the columns are looked up and
-//! written out before the statement is planned.
+//! written out before the statement is planned. So are those of `count(t.*)` over an outer join, which counts the rows
+//! that have one of `t`: the planner counts all.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use datafusion::common::DFSchema;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
-    self, Cte, Expr, FunctionArg, FunctionArgExpr, Ident, RenameSelectItem, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, VisitMut as _, VisitorMut, WildcardAdditionalOptions, With,
-    visit_expressions, visit_expressions_mut,
+    self, BinaryOperator, Cte, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    JoinOperator, ObjectName, Query, RenameSelectItem, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins, Value, VisitMut as _, VisitorMut,
+    WildcardAdditionalOptions, With, visit_expressions, visit_expressions_mut,
 };
 use regex::Regex;
 
 use crate::Session;
 use crate::asked_first::{Pending, first};
-use crate::clauses::{self, arguments_of_columns};
+use crate::clauses::{self, arguments_of_columns, call};
 use crate::error::{Error, Result};
 use crate::names::{name_of, quoted_text};
 use crate::parameters::Values;
@@ -25,7 +27,7 @@ use crate::parameters::Values;
 enum Wanted {
     All(Box<WildcardAdditionalOptions>),
     /// Those of a table.
-    Of(ast::ObjectName, Box<WildcardAdditionalOptions>),
+    Of(ObjectName, Box<WildcardAdditionalOptions>),
     /// Those in whose names it is found.
     Matching(String),
     /// Those of these names.
@@ -52,9 +54,10 @@ impl Session {
         if !is_there(statement) {
             return Ok(());
         }
-        while let Some((scopes, Asking(select))) = first(statement) {
-            let items = self.written_out(scopes, &select, variables).await?;
-            let _ = clauses::visit(statement, &mut Replace(items));
+        while let Some((scopes, Asking(mut select))) = first(statement) {
+            self.count_rows(&scopes, &mut select, variables).await;
+            select.projection = self.written_out(scopes, &select, variables).await?;
+            let _ = clauses::visit(statement, &mut Replace(Some(select)));
         }
         match is_there(statement) {
             false => Ok(()),
@@ -62,6 +65,19 @@ impl Session {
                 "COLUMNS stands in a SELECT list alone; name the columns elsewhere",
             )),
         }
+    }
+
+    /// Has `count(t.*)` count the rows that have one of `t`; all, as the planner does, where FROM can't be planned by
+    /// itself.
+    async fn count_rows(&self, scopes: &[With], select: &mut Select, variables: &Values) {
+        let mut known = HashMap::new();
+        for table in counted(select) {
+            let of = Wanted::Of(table.clone(), Box::default());
+            let columns = self.columns_of(scopes, select, &of, variables).await;
+            let all = FunctionArgExpr::Wildcard;
+            known.insert(table, columns.map_or(all, |columns| has_row(&columns)));
+        }
+        visit_counts(select, |table| known.get(table).cloned());
     }
 
     /// The items of a SELECT list, which may be more then.
@@ -369,7 +385,7 @@ impl VisitorMut for Present {
     type Break = ();
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
-        match select.projection.iter().any(is_renamed) {
+        match select.projection.iter().any(is_renamed) || !counted(select).is_empty() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
@@ -406,27 +422,124 @@ fn asks(item: &SelectItem) -> bool {
         }
 }
 
+/// Goes through the calls of `count(t.*)` of one SELECT: those of queries within are of theirs.
+struct Counts<F> {
+    depth: usize,
+    each: F,
+}
+
+impl<F: FnMut(&ObjectName) -> Option<FunctionArgExpr>> VisitorMut for Counts<F> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if self.depth == 0
+            && let Expr::Function(function) = expr
+            && function.name.to_string().eq_ignore_ascii_case("count")
+            && let FunctionArguments::List(list) = &mut function.args
+            && let [FunctionArg::Unnamed(argument)] = list.args.as_mut_slice()
+            && let FunctionArgExpr::QualifiedWildcard(table) = argument
+            && let Some(instead) = (self.each)(table)
+        {
+            *argument = instead;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// What a SELECT counts rows of tables in, where some may be of no row of theirs.
+fn visit_counts(select: &mut Select, each: impl FnMut(&ObjectName) -> Option<FunctionArgExpr>) {
+    let mut counts = Counts { depth: 0, each };
+    // It goes to the end.
+    let _ = select.projection.visit(&mut counts);
+    let _ = select.having.visit(&mut counts);
+    let _ = select.qualify.visit(&mut counts);
+}
+
+/// The tables of which a SELECT counts such rows.
+fn counted(select: &mut Select) -> Vec<ObjectName> {
+    let mut tables = Vec::new();
+    if select.from.iter().any(has_outer_join) {
+        visit_counts(select, |table| {
+            tables.push(table.clone());
+            None
+        });
+    }
+    tables
+}
+
+/// TRUE for the rows in which a table has a value, and NULL for others.
+fn has_row(columns: &[Column]) -> FunctionArgExpr {
+    let tests = columns.iter();
+    let tests = tests.map(|column| Expr::IsNotNull(Box::new(column.expr.clone())));
+    let any = tests.reduce(|any, test| Expr::BinaryOp {
+        left: Box::new(any),
+        op: BinaryOperator::Or,
+        right: Box::new(test),
+    });
+    let truth = |truth| Expr::value(Value::Boolean(truth));
+    let any = any.unwrap_or_else(|| truth(true));
+    FunctionArgExpr::Expr(call(Ident::new("nullif"), vec![any, truth(false)]))
+}
+
+fn has_outer_join(table: &TableWithJoins) -> bool {
+    let is_outer = |operator: &JoinOperator| {
+        matches!(
+            operator,
+            JoinOperator::Left(_)
+                | JoinOperator::LeftOuter(_)
+                | JoinOperator::Right(_)
+                | JoinOperator::RightOuter(_)
+                | JoinOperator::FullOuter(_)
+        )
+    };
+    let within = |factor: &TableFactor| match factor {
+        TableFactor::NestedJoin {
+            table_with_joins, ..
+        } => has_outer_join(table_with_joins),
+        _ => false,
+    };
+    let mut joins = table.joins.iter();
+    within(&table.relation)
+        || joins.any(|join| is_outer(&join.join_operator) || within(&join.relation))
+}
+
+/// Whether something in a SELECT is to be written out.
+fn is_asking(select: &mut Select) -> bool {
+    select.projection.iter().any(asks) || !counted(select).is_empty()
+}
+
 /// A SELECT to be written out.
 struct Asking(Select);
 
 impl Pending for Asking {
     fn in_select(select: &mut Select) -> Option<Self> {
-        let is_one = select.projection.iter().any(asks);
-        is_one.then(|| Self(select.clone()))
+        is_asking(select).then(|| Self(select.clone()))
     }
 }
 
-/// Puts other items into the SELECT list of the first that is [`Asking`].
-struct Replace(Vec<SelectItem>);
+/// Puts another SELECT in the place of the first that is [`Asking`].
+struct Replace(Option<Select>);
 
 impl VisitorMut for Replace {
     type Break = ();
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
-        if !select.projection.iter().any(asks) {
+        if !is_asking(select) {
             return ControlFlow::Continue(());
         }
-        select.projection = std::mem::take(&mut self.0);
+        if let Some(written) = self.0.take() {
+            *select = written;
+        }
         ControlFlow::Break(())
     }
 }

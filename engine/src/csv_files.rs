@@ -1,5 +1,5 @@
-//! What CSV files say of themselves: whether their first line names the columns, which types those have, and whether
-//! line ends stand within quotes.
+//! What CSV files say of themselves: what separates their values, whether their first line names the columns, which
+//! types those have, and whether line ends stand within quotes.
 //!
 //! DataFusion looks at a part of a file up to any line end, also one within quotes, takes the first line for names
 //! whatever stands in it, and the columns of further files for those of the first, in whatever order they stand.
@@ -19,6 +19,8 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 /// Rows that are looked at where nobody says how many.
 const ROWS: usize = 1000;
+/// What separates values where no commas do.
+const DELIMITERS: [u8; 3] = *b";\t|";
 /// Bytes of a file that are looked at, at most.
 const MOST_BYTES: usize = 64 << 20;
 
@@ -41,7 +43,7 @@ impl CsvFiles {
     }
 
     /// Looks at the files of a path, which is `url`, that end so. Without `has_names` the first line of the first one
-    /// says whether it names columns.
+    /// says whether it names columns; with `may_guess` the lines say what separates their values.
     ///
     /// # Errors
     /// Those of the store, and where a file is no CSV.
@@ -51,6 +53,7 @@ impl CsvFiles {
         url: &ListingTableUrl,
         ending: &str,
         has_names: Option<bool>,
+        may_guess: bool,
         state: &SessionState,
     ) -> Result<()> {
         let store = state.runtime_env().object_store(url)?;
@@ -65,9 +68,18 @@ impl CsvFiles {
                 true => path.to_owned(),
                 false => format!("/{}", file.location),
             };
+            let rows = self.format.options().schema_infer_max_rec.unwrap_or(ROWS);
+            let mut beginning = Beginning::read(&store, &file, self.format.options(), rows).await?;
+            if self.schemas.is_empty()
+                && may_guess
+                && let Some(delimiter) = beginning
+                    .delimiter(self.format.options(), rows, state)
+                    .await
+            {
+                self.change(|format| format.with_delimiter(delimiter));
+                beginning = Beginning::read(&store, &file, self.format.options(), rows).await?;
+            }
             let options = self.format.options();
-            let rows = options.schema_infer_max_rec.unwrap_or(ROWS);
-            let beginning = Beginning::read(&store, &file, options, rows).await?;
             if self.schemas.is_empty()
                 && has_names.is_none()
                 && beginning.is_data(options, rows, state).await?
@@ -161,8 +173,33 @@ impl Beginning {
         Ok(schema)
     }
 
-    /// Whether the first line is one like those below it, of which one value is no text: then it names no columns, as
-    /// DuckDB sees it.
+    /// What separates the values of all lines, where commas make one column of them, or not the same number in each.
+    async fn delimiter(
+        &self,
+        options: &CsvOptions,
+        rows: usize,
+        state: &SessionState,
+    ) -> Option<u8> {
+        let columns = async |delimiter| {
+            let format = CsvFormat::default().with_options(options.clone());
+            let schema = self
+                .schema(&format.with_delimiter(delimiter), rows, state)
+                .await;
+            schema.map_or(0, |schema| schema.fields().len())
+        };
+        if options.delimiter != b',' || columns(b',').await > 1 {
+            return None;
+        }
+        for delimiter in DELIMITERS {
+            if columns(delimiter).await > 1 {
+                return Some(delimiter);
+            }
+        }
+        None
+    }
+
+    /// Whether the first line has no text where those below it have none, and one value that is no text: then it names
+    /// no columns, as DuckDB sees it.
     async fn is_data(
         &self,
         options: &CsvOptions,
@@ -180,7 +217,10 @@ impl Beginning {
         };
         let types = all.fields().iter().zip(below.fields());
         let mut types = types.map(|(all, below)| (all.data_type(), below.data_type()));
-        let is_alike = self.records < 2 || types.clone().all(|(all, below)| all == below);
+        let is_name = |(all, below): (&DataType, &DataType)| {
+            all.is_string() && !below.is_string() && !below.is_null()
+        };
+        let is_alike = self.records < 2 || !types.clone().any(is_name);
         Ok(is_alike && types.any(|(all, _)| !all.is_string() && !all.is_null()))
     }
 }

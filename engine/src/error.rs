@@ -156,8 +156,20 @@ fn describe(error: &DataFusionError) -> String {
         DataFusionError::ObjectStore(inner) => inner.to_string(),
         DataFusionError::ParquetError(inner) => inner.to_string(),
         DataFusionError::IoError(inner) => inner.to_string(),
-        other => other.strip_backtrace(),
+        other => {
+            let text = other.strip_backtrace();
+            refused_values(&text).unwrap_or(text)
+        }
     }
+}
+
+/// What a function does not take, which DataFusion says as an error of its own.
+fn refused_values(message: &str) -> Option<String> {
+    let (function, why) = message
+        .strip_prefix("Internal error: Function '")?
+        .split_once("' failed to match any signature, errors: ")?;
+    let why = without_wrappers(why).lines().next()?;
+    Some(format!("{function} does not take these values: {why}"))
 }
 
 fn describe_schema_error(error: &SchemaError) -> String {

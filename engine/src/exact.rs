@@ -9,9 +9,9 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Float64Type, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
+use flashmesh_planner::byte_texts::{bytes_of, is_marked};
 use flashmesh_planner::{has_text, texts_of, type_name, whole_moments};
 
-use crate::byte_texts::{bytes_of, is_marked};
 use crate::error::{Error, Result};
 use crate::interval_units::{has_unit, spelt};
 

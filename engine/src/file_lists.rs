@@ -14,7 +14,7 @@ use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::error::{Error, Result};
-use crate::files::{is_pattern, parse_path};
+use crate::files::{is_pattern, matching, parse_path, url_of};
 
 /// What is told of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,12 +54,20 @@ impl FileList {
             if self == Self::Names && is_local && !is_pattern(path) && !Path::new(path).exists() {
                 continue;
             }
-            let url = parse_path(path)?;
-            let store = state.runtime_env().object_store(&url)?;
-            let listed = url.list_all_files(state, store.as_ref(), "").await?;
-            let listed: Vec<ObjectMeta> = listed.try_collect().await?;
-            for file in listed {
-                files.push((name_of(path, &url, &file), file, Arc::clone(&store)));
+            let urls = match matching(path).await? {
+                Some(found) => found
+                    .iter()
+                    .map(|file| url_of(file))
+                    .collect::<Result<_>>()?,
+                None => vec![parse_path(path)?],
+            };
+            for url in urls {
+                let store = state.runtime_env().object_store(&url)?;
+                let listed = url.list_all_files(state, store.as_ref(), "").await?;
+                let listed: Vec<ObjectMeta> = listed.try_collect().await?;
+                for file in listed {
+                    files.push((name_of(path, &url, &file), file, Arc::clone(&store)));
+                }
             }
         }
         files.sort_by(|(one, ..), (other, ..)| one.cmp(other));

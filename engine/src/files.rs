@@ -1,7 +1,9 @@
 //! Files as tables: `SELECT * FROM 'file.parquet'`, and what `flashmesh load` reads.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::fmt::Display;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
@@ -16,6 +18,8 @@ use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::{Expr, cast, lit};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
+use glob::{MatchOptions, Pattern, PatternError};
+use url::Url;
 
 use crate::csv_files::{CsvFiles, with_types_of};
 use crate::error::{Error, Result};
@@ -151,16 +155,26 @@ async fn listing_config(
     target: Option<&Schema>,
     state: &SessionState,
 ) -> Result<(ListingTableConfig, Schema)> {
-    let mut urls = Vec::with_capacity(paths.len());
+    let mut files = Vec::with_capacity(paths.len());
     for path in paths {
-        urls.push(parse_path(path)?);
+        match matching(path).await? {
+            None => files.push((path.clone(), parse_path(path)?)),
+            Some(found) if found.is_empty() => {
+                return Err(Error::usage(format!("no file matches '{path}'")));
+            }
+            Some(found) => files.extend(located(path, found).await?),
+        }
     }
-    let Some((first_path, first)) = paths.first().zip(urls.first()) else {
+    let tells_format =
+        |(path, url): &&(String, ListingTableUrl)| url.is_folder() || split_ending(path).is_some();
+    let first = files.iter().find(tells_format).or(files.first());
+    let Some((first_path, first)) = first else {
         return Err(Error::usage("no file was named"));
     };
     let mut listing = listing_options(first_path, first, options, state).await?;
     let format = listing.format.get_ext();
     let is_text = format == "csv" || format == "json";
+    let urls = files.iter().map(|(_, url)| url.clone()).collect();
     let config = |urls, listing| {
         let config = ListingTableConfig::new_with_multi_paths(urls);
         config
@@ -178,14 +192,16 @@ async fn listing_config(
     }
     let mut csv = listing.format.downcast_ref().map(CsvFiles::new);
     let mut schema = Schema::empty();
-    for (path, url) in paths.iter().zip(&urls) {
+    for (path, url) in &files {
         let unreadable =
             |e: DataFusionError| Error::usage(format!("can't read '{path}': {}", Error::from(e)));
         if let Some(csv) = &mut csv {
             // The names of a table's columns are those of the file.
             let is_said = target.is_some() || !state.config_options().catalog.has_header;
             let header = options.header.or(is_said.then_some(true));
-            let looked_at = csv.look_at(path, url, &listing.file_extension, header, state);
+            let may_guess = options.delimiter.is_none();
+            let ending = &listing.file_extension;
+            let looked_at = csv.look_at(path, url, ending, header, may_guess, state);
             looked_at.await.map_err(unreadable)?;
             continue;
         }
@@ -291,17 +307,100 @@ fn type_of(name: &str, state: &SessionState) -> Result<DataType> {
     }
 }
 
+/// What a name has that stands for several files.
+const WILD: [char; 3] = ['*', '?', '['];
+
 /// Whether a path stands for several files.
 pub(crate) fn is_pattern(path: &str) -> bool {
-    path.contains(['*', '?', '['])
+    path.contains(WILD)
+}
+
+/// The files of this machine that match a pattern, by their names; `None` for what is no such pattern.
+///
+/// # Errors
+/// [`Error::Usage`] for a pattern that is none, and for a folder that can't be read; one that may not is passed over.
+pub(crate) async fn matching(path: &str) -> Result<Option<Vec<PathBuf>>> {
+    if !is_pattern(path) || path.contains("://") {
+        return Ok(None);
+    }
+    let pattern = at_home(path);
+    let unreadable = |e: &dyn Display| Error::usage(format!("can't look for '{path}': {e}"));
+    let search = tokio::task::spawn_blocking(move || {
+        // `*` is of names; `**` is of folders.
+        let options = MatchOptions {
+            require_literal_separator: true,
+            ..MatchOptions::new()
+        };
+        Ok(glob::glob_with(&pattern, options)?.collect::<Vec<_>>())
+    });
+    let found: std::result::Result<_, PatternError> = search.await.map_err(|e| unreadable(&e))?;
+    let found = found.map_err(|e| Error::usage(format!("'{path}' is no pattern: {e}")))?;
+    let mut files = Vec::with_capacity(found.len());
+    for file in found {
+        match file {
+            Ok(file) if file.is_file() => files.push(file),
+            Ok(_) => {}
+            Err(error) if error.error().kind() == ErrorKind::PermissionDenied => {}
+            Err(error) => return Err(unreadable(&error)),
+        }
+    }
+    Ok(Some(files))
+}
+
+/// What to list for the files that match a pattern: each, or the folder above where folders called `key=value` are in
+/// between, whose keys become columns, and all files of the name are wanted.
+async fn located(path: &str, files: Vec<PathBuf>) -> Result<Vec<(String, ListingTableUrl)>> {
+    let pattern = at_home(path);
+    let folder = pattern
+        .find(WILD)
+        .and_then(|wild| pattern[..wild].rfind('/'));
+    if let Some((folder, (_, name))) = folder.zip(pattern.rsplit_once('/'))
+        && !files.is_empty()
+        && files.iter().all(|file| has_keys(file, folder))
+        && let Ok(name_pattern) = Pattern::new(name)
+    {
+        let above = &pattern[..=folder];
+        let all = Box::pin(matching(&format!("{above}**/{name}"))).await?;
+        let url = std::path::absolute(above).ok();
+        let url = url.and_then(|above| Url::from_directory_path(above).ok());
+        if let Some(url) = url.filter(|_| all.is_some_and(|all| all.len() == files.len())) {
+            let url = ListingTableUrl::try_new(url, Some(name_pattern))?;
+            return Ok(vec![(path.to_owned(), url)]);
+        }
+    }
+    let files = files
+        .iter()
+        .map(|file| Ok((file.to_string_lossy().into_owned(), url_of(file)?)));
+    files.collect()
+}
+
+/// Whether a file is in folders behind that place of its path, all of them called `key=value`.
+fn has_keys(file: &Path, place: usize) -> bool {
+    let name = file.to_string_lossy();
+    let below = name.get(place..).and_then(|below| below.rsplit_once('/'));
+    let folders = below.map_or("", |(folders, _)| folders).trim_matches('/');
+    folders.split('/').all(|folder| folder.contains('='))
+}
+
+/// A file that is there, whatever signs are in its name.
+pub(crate) fn url_of(file: &Path) -> Result<ListingTableUrl> {
+    let whole = std::path::absolute(file).ok();
+    let url = whole.and_then(|file| Url::from_file_path(file).ok());
+    let url = url.ok_or_else(|| Error::usage(format!("'{}' is no path", file.display())))?;
+    Ok(ListingTableUrl::try_new(url, None)?)
+}
+
+/// A path whose `~` is the user's folder.
+fn at_home(path: &str) -> String {
+    match (path.strip_prefix("~/"), std::env::var("HOME")) {
+        (Some(rest), Ok(home)) => format!("{home}/{rest}"),
+        _ => path.to_string(),
+    }
 }
 
 /// A path or URL, checked to exist where that is cheap to know.
 pub(crate) fn parse_path(path: &str) -> Result<ListingTableUrl> {
-    let path = match (path.strip_prefix("~/"), std::env::var("HOME")) {
-        (Some(rest), Ok(home)) => format!("{home}/{rest}"),
-        _ => path.to_string(),
-    };
+    let path = at_home(path);
     if !is_pattern(&path) && !path.contains("://") && !Path::new(&path).exists() {
         let place = match std::env::current_dir() {
             Ok(folder) if !Path::new(&path).is_absolute() => format!(" in {}", folder.display()),

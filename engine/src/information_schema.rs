@@ -10,12 +10,14 @@ use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
 use datafusion::logical_expr::{DescribeTable, LogicalPlan, LogicalPlanBuilder};
-use datafusion::prelude::ident;
+use datafusion::prelude::{ident, lit};
 use datafusion::sql::sqlparser::ast::TableFactor;
 use flashmesh_planner::{name_of_arrow_type, type_name};
 
 /// The column that says a type.
 const DATA_TYPE: &str = "data_type";
+/// The one that says its place in the table.
+const POSITION: &str = "ordinal_position";
 
 /// Plans `information_schema.columns`.
 #[derive(Debug)]
@@ -47,6 +49,8 @@ impl RelationPlanner for TypesOfColumns {
             let column = ident(field.name());
             match field.name().as_str() {
                 DATA_TYPE => name_of_arrow_type().call(vec![column]).alias(DATA_TYPE),
+                // DataFusion counts from zero, SQL's standard from one.
+                POSITION => (column + lit(1_u64)).alias(POSITION),
                 _ => column,
             }
         });

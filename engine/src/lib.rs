@@ -21,7 +21,6 @@
 //
 // What stands on nothing: errors, names, memory and stores of files.
 mod bounded;
-mod byte_texts;
 mod cache;
 mod csv_files;
 mod error;
@@ -68,6 +67,7 @@ mod table_options;
 mod variables;
 
 mod called_columns;
+mod capitals;
 mod constraints;
 mod file_tables;
 mod macros;

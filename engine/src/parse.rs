@@ -1,7 +1,10 @@
 //! The text of statements: what DataFusion's parser takes, and what flashmesh takes besides.
 
+use std::ops::ControlFlow;
+
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{DFParser, DFParserBuilder, Statement as ParsedStatement};
+use datafusion::sql::sqlparser::ast::{Expr, Statement, Value, visit_expressions_mut};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -32,6 +35,7 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
     }
     let text = query.to_ascii_lowercase();
     for statement in &mut statements {
+        number_marks(statement)?;
         if text.contains("from") {
             let _ = clauses::visit(statement, &mut from_first::Correct);
         }
@@ -71,5 +75,36 @@ fn parse_all(mut parser: DFParser<'_>) -> Result<Vec<ParsedStatement>> {
             Some(call) => call,
             None => parser.parse_statement()?,
         });
+    }
+}
+
+/// Numbers the parameters of PREPARE that are written `?`, in their order.
+///
+/// # Errors
+/// [`Error::Usage`] where others are numbered.
+fn number_marks(statement: &mut ParsedStatement) -> Result<()> {
+    let ParsedStatement::Statement(parsed) = statement else {
+        return Ok(());
+    };
+    let Statement::Prepare { statement, .. } = parsed.as_mut() else {
+        return Ok(());
+    };
+    let mut count = 0;
+    let mut has_numbers = false;
+    let _ = visit_expressions_mut(statement, |expr| {
+        if let Expr::Value(value) = expr
+            && let Value::Placeholder(name) = &mut value.value
+        {
+            has_numbers |= name != "?";
+            if name == "?" {
+                count += 1;
+                *name = format!("${count}");
+            }
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    match has_numbers && count > 0 {
+        true => Err(Error::usage("parameters are written either ? or $1, $2, …")),
+        false => Ok(()),
     }
 }

@@ -38,6 +38,7 @@ impl Session {
             return Err(Error::usage("this is no PREPARE"));
         };
         let name = self.normalise(name);
+        let statement = statement.clone();
         let parsed = ParsedStatement::Statement(statement.clone());
         let count = parameters::count(&parsed)?;
         if !data_types.is_empty() && data_types.len() != count {
@@ -46,7 +47,6 @@ impl Session {
                 data_types.len()
             )));
         }
-        let statement = statement.clone();
         let (types, plan) = match data_types.is_empty() {
             true => (Vec::new(), self.describe(&parsed).await?.1),
             false => {
@@ -168,8 +168,8 @@ async fn declared(state: &SessionState, prepare: ast::Statement) -> Result<Vec<D
 /// The value of an expression without columns.
 fn constant(state: &SessionState, expr: Expr) -> Result<ScalarValue> {
     let plan = LogicalPlanBuilder::empty(true).project([expr])?.build()?;
-    let analyzer = state.analyzer();
-    let plan = analyzer.execute_and_check(plan, state.config_options(), |_, _| {})?;
+    // With what is of a statement, as `now()`.
+    let plan = state.optimize(&plan)?;
     let exprs = plan.expressions();
     let [expr] = exprs.as_slice() else {
         return Err(Error::usage("a parameter is a value, and no set of rows"));

@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::ast::{
 use flashmesh_planner::named_casts::{self, has_marks, plain_name, without_marks};
 
 use crate::called_columns::call_column;
+use crate::capitals::{has_any, write_capitals};
 use crate::clauses;
 use crate::error::Result;
 use crate::reused_aliases::{missing, write_out};
@@ -41,14 +42,30 @@ const REFUSALS: [&str; 5] = [
 pub(crate) async fn plan(state: &SessionState, statement: ParsedStatement) -> Result<LogicalPlan> {
     let mut again = statement.clone();
     let mut planned = state.statement_to_plan(statement).await;
+    let mut capitals = Vec::new();
+    let mut refused = None;
     for _ in 0..MOST_ALIASES {
-        let missing = planned.as_ref().err().and_then(missing);
-        match missing {
-            Some(name) if write_out(&mut again, &name, state) || call_column(&mut again, &name) => {
-                planned = state.statement_to_plan(again.clone()).await;
-            }
-            _ => break,
+        let Some(error) = planned.as_ref().err() else {
+            break;
+        };
+        let is_said_otherwise = match missing(error) {
+            Some(name) => write_out(&mut again, &name, state) || call_column(&mut again, &name),
+            None => false,
+        };
+        if !is_said_otherwise {
+            let Some(name) = write_capitals(&mut again, error) else {
+                break;
+            };
+            capitals.push(name);
         }
+        let replanned = state.statement_to_plan(again.clone()).await;
+        let before = std::mem::replace(&mut planned, replanned);
+        refused = refused.or_else(|| before.err().filter(|_| !is_said_otherwise));
+    }
+    if let (Ok(plan), Some(error)) = (&planned, refused)
+        && has_any(plan, &capitals)?
+    {
+        return Err(error.into());
     }
     let has_twins = match &planned {
         Ok(plan) => groups_by_twins(plan)?,

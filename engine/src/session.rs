@@ -16,7 +16,7 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::prelude::SessionContext;
 use flashmesh_cluster::node::Head;
 use flashmesh_planner::relations::StoreRelations;
-use flashmesh_planner::rules::YearsInRange;
+use flashmesh_planner::rules::DateParts;
 use flashmesh_storage::accelerator::Accelerator;
 use flashmesh_storage::accelerator::cpu::CpuAccelerator;
 use flashmesh_storage::accelerator::sandbox::SandboxOptions;
@@ -425,7 +425,7 @@ impl Session {
             state = state.with_query_planner(Arc::new(GatedPlanner { planner, principal }));
         }
         let mut state = state.build();
-        state.register_function_rewrite(Arc::new(YearsInRange))?;
+        state.register_function_rewrite(Arc::new(DateParts))?;
         let context = SessionContext::new_with_state(state);
         bound_functions(&context, engine.memory_limit)?;
         tell_of_session(&context, &principal.name);

@@ -1,14 +1,16 @@
 //! SQL's names of types that DataFusion does not know or takes for less than they say.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
-use arrow::datatypes::{DataType, FieldRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
 use datafusion::common::datatype::DataTypeExt;
 use datafusion::common::{not_impl_err, plan_datafusion_err};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::planner::TypePlanner;
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, ExactNumberInfo, TimezoneInfo};
+use datafusion::sql::sqlparser::ast::{
+    ArrayElemTypeDef, DataType as SqlType, ExactNumberInfo, TimezoneInfo,
+};
 use parking_lot::{Mutex, RwLock};
 
 /// The zone of TIMESTAMP WITH TIME ZONE where the session has none.
@@ -46,6 +48,55 @@ impl SqlTypes {
         });
         Ok(DataType::Timestamp(unit("TIMESTAMP", digits)?, zone))
     }
+
+    /// A type of a map's keys or values; `None` for what only the planner knows, and there is no way to ask it.
+    fn within(&self, sql_type: &SqlType) -> Result<Option<DataType>> {
+        if let Some(field) = self.plan_type_field(sql_type)? {
+            return Ok(Some(field.data_type().clone()));
+        }
+        Ok(Some(match sql_type {
+            SqlType::Boolean | SqlType::Bool => DataType::Boolean,
+            SqlType::TinyInt(_) => DataType::Int8,
+            SqlType::SmallInt(_) | SqlType::Int2(_) => DataType::Int16,
+            SqlType::Int(_) | SqlType::Integer(_) | SqlType::Int4(_) => DataType::Int32,
+            SqlType::BigInt(_) | SqlType::Int8(_) => DataType::Int64,
+            SqlType::Real | SqlType::Float4 => DataType::Float32,
+            SqlType::Float(_) => DataType::Float32,
+            SqlType::DoublePrecision | SqlType::Float8 | SqlType::Float64 => DataType::Float64,
+            SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Text | SqlType::String(_) => {
+                DataType::Utf8View
+            }
+            SqlType::Bytea => DataType::Binary,
+            SqlType::Date => DataType::Date32,
+            SqlType::Time(None, _) => DataType::Time64(TimeUnit::Nanosecond),
+            SqlType::Decimal(ExactNumberInfo::PrecisionAndScale(digits @ 1..=38, behind))
+            | SqlType::Numeric(ExactNumberInfo::PrecisionAndScale(digits @ 1..=38, behind)) => {
+                let behind = i8::try_from(*behind)
+                    .ok()
+                    .filter(|n| (*n).unsigned_abs() as u64 <= *digits);
+                match behind {
+                    Some(behind) => DataType::Decimal128(*digits as u8, behind),
+                    None => return Ok(None),
+                }
+            }
+            SqlType::Array(
+                ArrayElemTypeDef::SquareBracket(of, None) | ArrayElemTypeDef::AngleBracket(of),
+            ) => match self.within(of)? {
+                Some(of) => DataType::new_list(of, true),
+                None => return Ok(None),
+            },
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// A map with the names that DataFusion gives its parts.
+fn map_of(key: DataType, value: DataType) -> DataType {
+    let entries = DataType::Struct(Fields::from(vec![
+        Field::new("key", key, false),
+        Field::new("value", value, true),
+    ]));
+    DataType::Map(Arc::new(Field::new("entries", entries, false)), false)
 }
 
 impl TypePlanner for SqlTypes {
@@ -96,6 +147,10 @@ impl TypePlanner for SqlTypes {
             // From 25 bits on these are doubles.
             SqlType::Float(ExactNumberInfo::Precision(25..)) => DataType::Float64,
             SqlType::Double(_) => DataType::Float64,
+            SqlType::Map(key, value) => match (self.within(key)?, self.within(value)?) {
+                (Some(key), Some(value)) => map_of(key, value),
+                _ => return Ok(None),
+            },
             // Any type of Arrow, as it writes it: ARROW('Interval(YearMonth)').
             SqlType::Custom(name, modifiers)
                 if name.to_string().eq_ignore_ascii_case(ARROW) && modifiers.len() == 1 =>

@@ -21,6 +21,15 @@ FILES = {
     "quotes within values": 'id,s\n1,5" pipe\n2,"6"" pipe"\n',
     "carriage returns": "a,b\r\n1,x\r\n2,y\r\n",
     "no end": "a,b\n1,x",
+    "no headers, and a value that is missing below": "1,alice,2020-01-01\n2,bob,\n",
+    "no headers, and a value that is missing everywhere below": "1,alice\n,bob\n",
+    "no headers, and a fraction": "alice,1.5\nbob,2\n",
+    "semicolons": "a;b\n1;x\n2;y, z\n",
+    "semicolons beside commas in numbers": "name;price\nx;1,5\ny;2,25\n",
+    "semicolons without headers": "1;x\n2;y\n",
+    "tabs": "a\tb\n1\tx\n",
+    "bars": "a|b|c\n1|x|2.5\n2|y|3\n",
+    "one column": "name\nann\nbob\n",
 }
 
 

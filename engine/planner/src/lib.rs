@@ -30,6 +30,7 @@ pub mod asof;
 mod authority;
 mod bars;
 mod bits;
+pub mod byte_texts;
 pub mod config;
 mod cost;
 pub mod error;
@@ -46,6 +47,7 @@ mod join_order;
 mod json;
 pub mod kernels;
 mod lengths;
+mod map_values;
 mod moments;
 mod named;
 pub mod named_casts;
@@ -108,10 +110,9 @@ pub use work::StoreWork;
 
 /// The functions that plans call and SQL has no names for: a node that runs a part of a plan must know them.
 pub fn functions_of_plans() -> impl Iterator<Item = Arc<ScalarUDF>> {
-    let of_rules = rules::functions().into_iter();
     unnest::functions()
         .into_iter()
-        .chain(of_rules)
+        .chain(rules::functions())
         .chain(hidden::functions())
         .chain([interval_products::function(), value_texts::function()])
 }
@@ -152,6 +153,7 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     analyzer.insert(typing, Arc::new(rules::LocalTimes));
     analyzer.insert(typing, Arc::new(rules::TimesOfDays));
     analyzer.insert(typing, Arc::new(rules::GroupingKeys));
+    analyzer.insert(typing, Arc::new(rules::OrderOfSubqueries));
     let mut builder = builder
         .with_analyzer_rules(analyzer)
         .with_analyzer_rule(Arc::new(rules::ScalarSubqueries))
@@ -194,10 +196,16 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     // Before that of lists.
     let planners = builder.expr_planners().get_or_insert_default();
     planners.insert(0, Arc::new(text_slices::TextSlices));
+    planners.insert(0, Arc::new(map_values::MapValues));
     planners.insert(0, Arc::new(interval_products::IntervalProducts));
     planners.insert(0, Arc::new(quotients::WholeQuotients));
     let config = builder.config().get_or_insert_default();
     *config = plan_cache::with_plan_cache(std::mem::take(config));
+    // `OrderOfSubqueries` knows which of them nobody sees.
+    config
+        .options_mut()
+        .sql_parser
+        .enable_subquery_sort_elimination = false;
     if config
         .options()
         .extensions

@@ -1,14 +1,15 @@
-//! `table.column` of a query around a subquery.
+//! `table.column` of a query around a subquery, and `table.column.field`.
 //!
 //! Where a table of the subquery has a column that is called like that table, the planner takes it for a field of
-//! that column, though it is no struct: `EXISTS (SELECT 1 FROM orders WHERE orders.customer = customer.id)`.
+//! that column, though it is no struct: `EXISTS (SELECT 1 FROM orders WHERE orders.customer = customer.id)`. And it
+//! takes `o.customer.name` for a column of a table `customer`, where there is one, whatever `o` is.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Delete, Expr, FromTable, Ident, ObjectName, Select, Statement, TableWithJoins, Update,
-    UpdateTableFromKind, VisitorMut,
+    AccessExpr, Delete, Expr, FromTable, Ident, ObjectName, Select, Statement, TableWithJoins,
+    Update, UpdateTableFromKind, Value, VisitorMut,
 };
 
 use super::joins::{add_names, normal};
@@ -78,10 +79,21 @@ impl VisitorMut for OfOuter {
         let Expr::CompoundIdentifier(parts) = expr else {
             return ControlFlow::Continue(());
         };
-        let [table, _] = parts.as_slice() else {
-            return ControlFlow::Continue(());
+        let table = match parts.as_slice() {
+            [table, _] => normal(table),
+            [table, column, _, ..] => {
+                let (table, column) = (normal(table), normal(column));
+                let mut names = self.scopes.iter().flatten();
+                let is_schema = |(name, path): &(String, Vec<Ident>)| {
+                    *name == column && path.last().map(normal).as_ref() == Some(&table)
+                };
+                if names.clone().any(|(name, _)| *name == table) && !names.any(is_schema) {
+                    *expr = field_of(parts);
+                }
+                return ControlFlow::Continue(());
+            }
+            _ => return ControlFlow::Continue(()),
         };
-        let table = normal(table);
         let mut scopes = self.scopes.iter().rev().enumerate();
         let found = scopes.find_map(|(depth, names)| {
             let found = names.iter().find(|(name, _)| *name == table);
@@ -91,5 +103,20 @@ impl VisitorMut for OfOuter {
             parts.splice(0..0, path.iter().cloned());
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// `(table.column).field`.
+fn field_of(parts: &mut Vec<Ident>) -> Expr {
+    let fields = parts.split_off(2).into_iter();
+    let fields = fields.map(|field| {
+        let name = Value::SingleQuotedString(normal(&field));
+        AccessExpr::Dot(Expr::value(name))
+    });
+    Expr::CompoundFieldAccess {
+        root: Box::new(Expr::Nested(Box::new(Expr::CompoundIdentifier(
+            std::mem::take(parts),
+        )))),
+        access_chain: fields.collect(),
     }
 }

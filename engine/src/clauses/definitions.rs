@@ -49,6 +49,9 @@ pub(super) fn check_statement(statement: &Statement) -> Result<()> {
             }
             create.constraints.iter().try_for_each(check_constraint)
         }
+        Statement::Drop { names, .. } if names.len() > 1 => {
+            refuse("DROP of several at once", "write a DROP for each")
+        }
         Statement::AlterTable(alter) => {
             alter
                 .operations

@@ -3,10 +3,11 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Delete, Expr, FromTable, Ident, Query, Statement, TableFactor, Visit, VisitMut, Visitor,
-    VisitorMut,
+    Delete, Expr, FromTable, Ident, ObjectNamePart, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, Statement, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
 };
 
+use super::sample::alias_of;
 use crate::names::name_of;
 
 /// Calls the table by its own name, where nothing else in the statement has that.
@@ -27,9 +28,17 @@ pub(super) fn by_its_name(statement: &mut Statement) {
         names: [name_of(&own), name_of(&called.name)],
         // The table itself is the first.
         seen: 0,
+        has_own: false,
     };
     let is_taken = name_of(&own) != name_of(&called.name)
         && (Visit::visit(&*statement, &mut others).is_break() || !called.columns.is_empty());
+    if others.has_own && !is_taken {
+        let mut inner = Inner {
+            own: name_of(&own),
+            seen: 0,
+        };
+        let _ = VisitMut::visit(statement, &mut inner);
+    }
     if is_taken {
         // The planner refuses it.
         if let Statement::Delete(Delete { from, .. }) = statement
@@ -48,10 +57,12 @@ pub(super) fn by_its_name(statement: &mut Statement) {
     let _ = VisitMut::visit(statement, &mut renamed);
 }
 
-/// Breaks at another table of one of the names.
+/// Breaks at another table of one of the names, but for the same table under its own name, which may be given another.
 struct Others {
     names: [String; 2],
     seen: usize,
+    /// Whether the table is there again.
+    has_own: bool,
 }
 
 impl Visitor for Others {
@@ -76,9 +87,23 @@ impl Visitor for Others {
             _ => None,
         };
         let is_other = self.seen > 1 && name.is_some_and(|name| self.has(name));
-        match is_other {
+        let is_own = alias.is_none() && name.is_some_and(|name| self.names[0] == name_of(name));
+        self.has_own |= is_other && is_own;
+        match is_other && !is_own {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            // With its schema before it, it is either one.
+            Expr::CompoundIdentifier(parts)
+                if parts.len() > 2 && self.names[0] == name_of(&parts[1]) =>
+            {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
         }
     }
 
@@ -94,6 +119,59 @@ impl Visitor for Others {
 impl Others {
     fn has(&self, name: &Ident) -> bool {
         self.names.contains(&name_of(name))
+    }
+}
+
+/// Gives the same table another name where a subquery reads it: its own is that of the table that is changed.
+struct Inner {
+    own: String,
+    seen: usize,
+}
+
+/// That name, which no text has.
+const INNER: &str = "flashmesh:read";
+
+impl VisitorMut for Inner {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        self.seen += 1;
+        if let TableFactor::Table {
+            name,
+            alias: alias @ None,
+            ..
+        } = factor
+            && self.seen > 1
+            && let Some(last) = name.0.last().and_then(|part| part.as_ident())
+            && name_of(last) == self.own
+        {
+            *alias = Some(alias_of(Ident::with_quote('"', INNER)));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        for item in &mut select.projection {
+            if let SelectItem::QualifiedWildcard(
+                SelectItemQualifiedWildcardKind::ObjectName(name),
+                _,
+            ) = item
+                && let [ObjectNamePart::Identifier(only)] = name.0.as_mut_slice()
+                && name_of(only) == self.own
+            {
+                *only = Ident::with_quote('"', INNER);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::CompoundIdentifier(parts) = expr
+            && name_of(&parts[0]) == self.own
+        {
+            parts[0] = Ident::with_quote('"', INNER);
+        }
+        ControlFlow::Continue(())
     }
 }
 

@@ -2,9 +2,9 @@
 //! these four characters.
 
 use datafusion::sql::sqlparser::ast::{DataType, Expr, Value};
+use flashmesh_planner::byte_texts::{bytes_of, is_marked};
 
 use super::refuse;
-use crate::byte_texts::{bytes_of, is_marked};
 use crate::error::Result;
 use crate::names::quoted_text;
 

@@ -4,12 +4,12 @@ use std::ops::ControlFlow;
 
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{
-    DuplicateTreatment, Expr, Function, FunctionArgumentClause, FunctionArgumentList,
-    FunctionArguments, VisitorMut,
+    DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArgumentList, FunctionArguments, Query, TableFactor, VisitMut as _, VisitorMut,
 };
 
 use super::synonyms::correct_call;
-use super::{flow, refuse};
+use super::{flow, parsed, refuse};
 use crate::error::{Error, Result};
 
 /// Refuses what the planner passes over: a second list of arguments, and a query for all of them.
@@ -32,13 +32,68 @@ pub(super) fn check_function(function: &Function) -> Result<()> {
         );
     }
     if matches!(args, FunctionArguments::Subquery(_)) {
-        let instead = match name.to_string().eq_ignore_ascii_case("array") {
-            true => "write (SELECT array_agg(x) FROM …)",
-            false => "write it in parentheses of its own",
-        };
-        return refuse(&format!("{name}(SELECT …)"), instead);
+        return refuse(
+            &format!("{name}(SELECT …)"),
+            "write it in parentheses of its own",
+        );
+    }
+    if let FunctionArguments::List(list) = args
+        && list.duplicate_treatment == Some(DuplicateTreatment::Distinct)
+        && list.args.iter().any(is_wildcard)
+    {
+        return refuse(
+            &format!("{name}(DISTINCT *)"),
+            "write SELECT count(*) FROM (SELECT DISTINCT * FROM …)",
+        );
     }
     Ok(())
+}
+
+fn is_wildcard(arg: &FunctionArg) -> bool {
+    matches!(
+        arg,
+        FunctionArg::Unnamed(FunctionArgExpr::Wildcard | FunctionArgExpr::QualifiedWildcard(_))
+    )
+}
+
+/// Whether it is `ARRAY(SELECT …)`.
+pub(super) fn is_list_of_rows(function: &Function) -> bool {
+    matches!(function.args, FunctionArguments::Subquery(_))
+        && function.name.to_string().eq_ignore_ascii_case("array")
+}
+
+/// Puts an aggregate over the query in the place of `ARRAY(SELECT …)`, which is empty where the query has no rows.
+pub(super) fn put_list_of_rows(expr: &mut Expr) -> Result<()> {
+    let Expr::Function(Function {
+        args: FunctionArguments::Subquery(query),
+        ..
+    }) = expr
+    else {
+        return Ok(());
+    };
+    let text = "coalesce((SELECT array_agg(element) FROM (SELECT 1) AS listed(element)), [])";
+    let mut list = parsed(text, |parser| parser.parse_expr())?;
+    let mut rows = Rows(Some(query.clone()));
+    let _ = list.visit(&mut rows);
+    *expr = list;
+    Ok(())
+}
+
+/// Puts a query in the place of the first one in FROM.
+struct Rows(Option<Box<Query>>);
+
+impl VisitorMut for Rows {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Derived { subquery, .. } = factor
+            && let Some(query) = self.0.take()
+        {
+            *subquery = query;
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 /// Has calls of functions that the session does not know said by those that it knows, and refuses what is

@@ -41,12 +41,14 @@ pub(super) fn correct_groups(group_by: &mut GroupByExpr, projection: &[SelectIte
             expressions
         }
     };
+    // `(a, b)` is `a, b`; of nothing, it is the group of all rows.
+    let spread_rows = expressions.drain(..).flat_map(|expr| match expr {
+        Expr::Tuple(columns) if !columns.is_empty() => columns,
+        Expr::Tuple(_) => vec![Expr::GroupingSets(vec![vec![]])],
+        other => vec![other],
+    });
+    *expressions = spread_rows.collect();
     for expr in expressions.iter_mut() {
-        if let Expr::Tuple(none) = expr
-            && none.is_empty()
-        {
-            *expr = Expr::GroupingSets(vec![vec![]]);
-        }
         spread(expr)?;
         if let Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) = expr {
             for expr in sets.iter_mut().flatten() {

@@ -1,15 +1,17 @@
-//! Columns of `JOIN … USING` of two tables.
+//! Columns of `JOIN … USING`.
 //!
-//! To the planner such a column is one of the two: NULL in rows that the other table alone has, and behind `*`
-//! that of the table whose name comes first in the alphabet. In a subquery it is one of the query around it,
-//! where that has a column of the name. So its table is written out.
+//! To the planner such a column is one of the two tables': NULL in rows that the other table alone has, and behind
+//! `*` that of the table whose name comes first in the alphabet. In a subquery it is one of the query around it,
+//! where that has a column of the name. Joined once more by the same column, it is ambiguous. So its table is
+//! written out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query, Select, SelectItem,
-    TableAlias, TableFactor, VisitMut, VisitorMut, WildcardAdditionalOptions,
+    ExcludeSelectItem, Expr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query,
+    ReplaceSelectElement, ReplaceSelectItem, Select, SelectItem, TableAlias, TableFactor, VisitMut,
+    VisitorMut, WildcardAdditionalOptions,
 };
 
 use super::joins::{constraint_of, normal};
@@ -22,17 +24,40 @@ type Keys = BTreeMap<String, Expr>;
 /// Writes out what columns of USING are in a SELECT.
 ///
 /// # Errors
-/// A refusal of NATURAL RIGHT and FULL JOIN, whose columns nobody knows here.
+/// A refusal of NATURAL RIGHT and FULL JOIN, and of parts of `*` over several, whose columns nobody knows here.
 pub(super) fn write_out_keys(select: &mut Select) -> Result<()> {
-    let Some(joined) = Joined::of(select)? else {
+    let Some(mut joined) = Joined::of(select)? else {
         return Ok(());
     };
+    let is_partial =
+        |item: &SelectItem| matches!(item, SelectItem::Wildcard(options) if !is_plain(options));
+    if !joined.conditions.is_empty() && select.projection.iter().any(is_partial) {
+        if !joined.tables[0].replaced.is_empty() {
+            return refuse(
+                "* EXCLUDE, REPLACE and RENAME over several RIGHT or FULL JOIN … USING",
+                "name the columns",
+            );
+        }
+        // The planner's, which knows the columns.
+        joined.conditions.clear();
+    }
+    for (join, condition) in &joined.conditions {
+        let operator = &mut select.from[0].joins[*join].join_operator;
+        if let Some(constraint) = constraint_mut(operator) {
+            *constraint = JoinConstraint::On(condition.clone());
+        }
+    }
     let outputs = outputs(select);
     let mut projection = Vec::with_capacity(select.projection.len());
     for mut item in std::mem::take(&mut select.projection) {
         match &item {
-            SelectItem::Wildcard(options) if is_plain(options) && !joined.is_left_everywhere() => {
+            SelectItem::Wildcard(options) if is_plain(options) && !joined.is_planners => {
                 projection.extend(joined.columns()?);
+                continue;
+            }
+            SelectItem::Wildcard(options) if !is_plain(options) && joined.conditions.is_empty() => {
+                let options = joined.replacing(options.clone());
+                projection.push(SelectItem::Wildcard(options));
                 continue;
             }
             // What is no column any more keeps its name.
@@ -50,8 +75,10 @@ pub(super) fn write_out_keys(select: &mut Select) -> Result<()> {
     }
     let mut written = Written::new(joined.keys.clone());
     written.visit(&mut projection);
+    written.visit(&mut select.distinct);
     written.visit(&mut select.selection);
     written.visit(&mut select.group_by);
+    written.visit(&mut select.named_window);
     // The others name columns of the SELECT first.
     let mut written = Written::new(without(joined.keys, &outputs));
     written.visit(&mut select.having);
@@ -102,14 +129,52 @@ fn is_plain(options: &WildcardAdditionalOptions) -> bool {
         }
 }
 
-/// A FROM of two tables that are joined by USING.
+/// A FROM of tables that are joined by USING, and perhaps otherwise, too.
 struct Joined {
-    left: String,
-    right: String,
-    names: Vec<Ident>,
+    tables: Vec<Table>,
     keys: Keys,
-    /// Whether rows of the right table alone are there, where the left one's columns are not the values.
-    keeps_right: bool,
+    /// What is to stand in the place of USING, by the join's place: where the left side's column is already one of
+    /// several tables.
+    conditions: Vec<(usize, Expr)>,
+    /// Whether the planner's `*` gives the same columns.
+    is_planners: bool,
+}
+
+/// One table of a FROM, and what `*` gives of it.
+struct Table {
+    name: String,
+    /// Columns that tables before it have.
+    merged: Vec<Ident>,
+    /// Of the first table: columns that the others are joined by.
+    shared: Vec<String>,
+    /// Those of `shared` whose values are not the table's own, since it lacks rows.
+    replaced: Vec<Ident>,
+}
+
+impl Table {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            merged: Vec::new(),
+            shared: Vec::new(),
+            replaced: Vec::new(),
+        }
+    }
+
+    /// Notes that a column's values are not the table's own; `false` where it is none of the table's columns.
+    fn replace(&mut self, name: &Ident) -> bool {
+        if !self.shared.contains(&normal(name)) {
+            return false;
+        }
+        if !self
+            .replaced
+            .iter()
+            .any(|other| normal(other) == normal(name))
+        {
+            self.replaced.push(name.clone());
+        }
+        true
+    }
 }
 
 impl Joined {
@@ -126,74 +191,161 @@ impl Joined {
         let [table] = select.from.as_slice() else {
             return Ok(None);
         };
-        let [join] = table.joins.as_slice() else {
+        let Some(left) = name_of(&table.relation) else {
             return Ok(None);
         };
-        let Some(JoinConstraint::Using(columns)) = constraint_of(&join.join_operator) else {
-            return Ok(None);
+        let mut joined = Self {
+            tables: vec![Table::new(left)],
+            keys: Keys::new(),
+            conditions: Vec::new(),
+            is_planners: false,
         };
-        let (Some(left), Some(right)) = (name_of(&table.relation), name_of(&join.relation)) else {
-            return Ok(None);
-        };
-        let is_full = matches!(join.join_operator, JoinOperator::FullOuter(_));
-        let keeps_right = keeps_right(&join.join_operator);
-        let has_both = keeps_right
-            || matches!(
-                join.join_operator,
-                JoinOperator::Join(_)
-                    | JoinOperator::Inner(_)
-                    | JoinOperator::Left(_)
-                    | JoinOperator::LeftOuter(_)
-            );
-        if !has_both {
-            return Ok(None);
-        }
-        let mut names = Vec::with_capacity(columns.len());
-        let mut keys = Keys::new();
-        for column in columns {
-            let Some(name) = column.0.last().and_then(|part| part.as_ident()) else {
+        for (place, join) in table.joins.iter().enumerate() {
+            if joined.add(place, join)?.is_none() {
                 return Ok(None);
-            };
-            let value = match (is_full, keeps_right) {
-                (true, _) => format!("coalesce({left}.{name}, {right}.{name})"),
-                (false, true) => format!("{right}.{name}"),
-                (false, false) => format!("{left}.{name}"),
-            };
-            keys.insert(normal(name), parsed(&value, |parser| parser.parse_expr())?);
-            names.push(name.clone());
+            }
         }
-        Ok(Some(Self {
-            left,
-            right,
-            names,
-            keys,
-            keeps_right,
-        }))
-    }
-
-    /// Whether the planner's `*` gives the columns of the left table, and those are the values.
-    fn is_left_everywhere(&self) -> bool {
-        !self.keeps_right && self.left.to_lowercase() < self.right.to_lowercase()
-    }
-
-    /// All columns: those of the left table, with the values of the keys, then the others of the right one.
-    fn columns(&self) -> Result<Vec<SelectItem>> {
-        let names = self.names.iter().map(ToString::to_string);
-        let names = names.collect::<Vec<_>>().join(", ");
-        let values = self.names.iter().map(|name| {
-            let value = &self.keys[&normal(name)];
-            format!("{value} AS {name}")
-        });
-        let values = values.collect::<Vec<_>>().join(", ");
-        let replaced = match self.keeps_right {
-            true => format!(" REPLACE ({values})"),
-            false => String::new(),
+        if joined.keys.is_empty() {
+            return Ok(None);
+        }
+        joined.is_planners = match joined.tables.as_slice() {
+            [left, right] => {
+                left.replaced.is_empty() && left.name.to_lowercase() < right.name.to_lowercase()
+            }
+            tables => tables.len() == 1,
         };
-        let text = format!(
-            "{}.*{replaced}, {}.* EXCLUDE ({names})",
-            self.left, self.right
-        );
+        Ok(Some(joined))
+    }
+
+    /// Joins one more table; `None` where it is not known here what its columns are.
+    fn add(&mut self, place: usize, join: &Join) -> Result<Option<()>> {
+        let operator = &join.join_operator;
+        let Some(right) = name_of(&join.relation) else {
+            return Ok(None);
+        };
+        let mut table = Table::new(right);
+        match constraint_of(operator) {
+            Some(JoinConstraint::Natural) => return Ok(None),
+            Some(JoinConstraint::Using(columns)) => {
+                let mut conditions = Vec::with_capacity(columns.len());
+                let mut has_merged = false;
+                for column in columns {
+                    let Some(name) = column.0.last().and_then(|part| part.as_ident()) else {
+                        return Ok(None);
+                    };
+                    let known = self.keys.get(&normal(name));
+                    has_merged |= known.is_some();
+                    let left = match (known, self.tables.as_slice()) {
+                        (Some(value), _) => Some(value.to_string()),
+                        (None, [only]) => Some(format!("{}.{name}", only.name)),
+                        // Of one of several tables; of which, the planner knows.
+                        (None, _) => None,
+                    };
+                    let right = format!("{}.{name}", table.name);
+                    conditions.push(left.as_ref().map(|left| format!("{left} = {right}")));
+                    table.merged.push(name.clone());
+                    if let [first] = self.tables.as_mut_slice() {
+                        first.shared.push(normal(name));
+                    }
+                    if keeps_right(operator) && !self.tables[0].replace(name) {
+                        return Ok(None);
+                    }
+                    let value = match (operator, left) {
+                        (JoinOperator::FullOuter(_), Some(left)) => {
+                            format!("coalesce({left}, {right})")
+                        }
+                        (operator, _) if keeps_right(operator) => right,
+                        (_, Some(left)) => left,
+                        (JoinOperator::Join(_) | JoinOperator::Inner(_), None) => right,
+                        (_, None) => continue,
+                    };
+                    let value = parsed(&value, |parser| parser.parse_expr())?;
+                    self.keys.insert(normal(name), value);
+                }
+                if has_merged {
+                    let Some(conditions) = conditions.into_iter().collect::<Option<Vec<_>>>()
+                    else {
+                        return Ok(None);
+                    };
+                    let condition =
+                        parsed(&conditions.join(" AND "), |parser| parser.parse_expr())?;
+                    self.conditions.push((place, condition));
+                }
+            }
+            _ => {}
+        }
+        match operator {
+            JoinOperator::LeftSemi(_) | JoinOperator::LeftAnti(_) => {}
+            JoinOperator::RightSemi(_) | JoinOperator::RightAnti(_) => return Ok(None),
+            _ => self.tables.push(table),
+        }
+        Ok(Some(()))
+    }
+
+    /// What is said of `*`, with the values of the keys beside it.
+    fn replacing(&self, mut options: WildcardAdditionalOptions) -> WildcardAdditionalOptions {
+        let excluded = match &options.opt_exclude {
+            Some(ExcludeSelectItem::Single(name)) => vec![name.clone()],
+            Some(ExcludeSelectItem::Multiple(names)) => names.clone(),
+            None => Vec::new(),
+        };
+        let excluded = excluded
+            .iter()
+            .filter_map(|name| name.0.last()?.as_ident().map(normal));
+        let excluded: Vec<_> = excluded.collect();
+        let mut items = options
+            .opt_replace
+            .take()
+            .map_or_else(Vec::new, |replaced| replaced.items);
+        for name in &self.tables[0].replaced {
+            let is_said = excluded.contains(&normal(name))
+                || items
+                    .iter()
+                    .any(|item| normal(&item.column_name) == normal(name));
+            if !is_said {
+                items.push(Box::new(ReplaceSelectElement {
+                    expr: self.keys[&normal(name)].clone(),
+                    column_name: Ident::new(normal(name)),
+                    as_keyword: true,
+                }));
+            }
+        }
+        options.opt_replace = (!items.is_empty()).then_some(ReplaceSelectItem { items });
+        options
+    }
+
+    /// All columns: those of the first table, with the values of the keys, then the others of the next ones.
+    fn columns(&self) -> Result<Vec<SelectItem>> {
+        let tables = self.tables.iter().map(|table| {
+            let mut columns = format!("{}.*", table.name);
+            if !table.merged.is_empty() {
+                let names = table.merged.iter().map(ToString::to_string);
+                columns += &format!(" EXCLUDE ({})", names.collect::<Vec<_>>().join(", "));
+            }
+            if !table.replaced.is_empty() {
+                let values = table.replaced.iter();
+                let values = values.map(|name| format!("{} AS {name}", self.keys[&normal(name)]));
+                columns += &format!(" REPLACE ({})", values.collect::<Vec<_>>().join(", "));
+            }
+            columns
+        });
+        let text = tables.collect::<Vec<_>>().join(", ");
         parsed(&text, |parser| parser.parse_projection())
+    }
+}
+
+fn constraint_mut(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
+    match operator {
+        JoinOperator::Join(constraint)
+        | JoinOperator::Inner(constraint)
+        | JoinOperator::Left(constraint)
+        | JoinOperator::LeftOuter(constraint)
+        | JoinOperator::Right(constraint)
+        | JoinOperator::RightOuter(constraint)
+        | JoinOperator::FullOuter(constraint)
+        | JoinOperator::LeftSemi(constraint)
+        | JoinOperator::LeftAnti(constraint) => Some(constraint),
+        _ => None,
     }
 }
 

@@ -26,6 +26,7 @@ mod pivots;
 mod quantified;
 mod row_values;
 mod sample;
+mod series;
 mod sets;
 mod shown;
 mod synonyms;
@@ -38,11 +39,11 @@ use std::ops::ControlFlow;
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Cte, DataType, Expr, Fetch, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, Ident, LimitClause, ObjectName, OrderBy, OrderByExpr,
-    OrderByKind, OrderByOptions, PipeOperator, Query, Select, SelectInto, SelectItem, SetExpr,
-    SetOperator, Statement, TableAlias, TableFactor, TypedString, UnaryOperator, Value,
-    VisitMut as _, VisitorMut, WildcardAdditionalOptions, visit_relations,
+    BinaryOperator, Cte, DataType, ExcludeSelectItem, Expr, Fetch, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, LimitClause, ObjectName,
+    ObjectNamePart, OrderBy, OrderByExpr, OrderByKind, OrderByOptions, PipeOperator, Query, Select,
+    SelectInto, SelectItem, SetExpr, SetOperator, Statement, TableAlias, TableFactor, TypedString,
+    UnaryOperator, Value, VisitMut as _, VisitorMut, WildcardAdditionalOptions, visit_relations,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -57,7 +58,7 @@ use self::fields::{correct_access, extract, keep_json, pack};
 use self::files::name_files;
 pub(crate) use self::files::{files_of_name, list_of_name, write_out_files};
 pub(crate) use self::functions::Calls;
-use self::functions::check_function;
+use self::functions::{check_function, is_list_of_rows, put_list_of_rows};
 use self::groups::correct_groups;
 use self::inserts::read_values;
 use self::intervals::{computed, correct_interval, fit_unit};
@@ -71,6 +72,8 @@ use self::pivots::said_otherwise;
 use self::quantified::with_nulls;
 use self::row_values::{by_existence, by_fields};
 use self::sample::{alias_of, sampled};
+pub(crate) use self::series::SERIES;
+use self::series::as_lists;
 use self::sets::name_sides;
 use self::shown::correct_shown;
 use self::unnamed::name_columns;
@@ -78,7 +81,7 @@ pub(crate) use self::unnamed::{argument_of_unnest, arguments_of_columns};
 use self::windows::{quote_bounds, write_out};
 use self::with::with_its_tables;
 use crate::error::{Error, Result};
-use crate::names::quoted_text;
+use crate::names::{name_of, quoted_text};
 
 /// What COPY writes. By the planner any other name means what the path's ending means.
 const WRITTEN: [&str; 5] = ["arrow", "avro", "csv", "json", "parquet"];
@@ -164,7 +167,14 @@ impl VisitorMut for Correct {
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         match expr {
             Expr::Function(function) if is_lambda(function) => flow(put_lambda(expr)),
+            Expr::Function(function) if is_list_of_rows(function) => flow(put_list_of_rows(expr)),
             Expr::Function(function) => {
+                if let FunctionArguments::List(list) = &mut function.args
+                    && let [FunctionArg::Unnamed(FunctionArgExpr::WildcardWithOptions(options))] =
+                        list.args.as_mut_slice()
+                {
+                    read_names(options);
+                }
                 keep_json(function);
                 quote_bounds(function);
                 flow(pack(function).and_then(|()| check_function(function)))
@@ -678,8 +688,11 @@ fn correct_select(select: &mut Select) -> Result<()> {
     if let Some(mode) = value_table_mode {
         return refuse(&format!("SELECT {mode}"), "");
     }
-    for item in projection.iter() {
+    for item in projection.iter_mut() {
         check_item(item)?;
+        if let SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) = item {
+            read_names(options);
+        }
     }
     for table in from.iter_mut() {
         correct_joins(table)?;
@@ -710,6 +723,7 @@ fn check_item(item: &SelectItem) -> Result<()> {
     let WildcardAdditionalOptions {
         wildcard_token: _,
         opt_ilike,
+        // Their names are read by `read_names`.
         opt_exclude: _,
         opt_except: _,
         opt_replace: _,
@@ -723,7 +737,27 @@ fn check_item(item: &SelectItem) -> Result<()> {
     }
 }
 
+/// Has the names in EXCLUDE and REPLACE read as all others are; the planner takes them as they stand.
+fn read_names(options: &mut WildcardAdditionalOptions) {
+    let excluded = match &mut options.opt_exclude {
+        Some(ExcludeSelectItem::Single(name)) => std::slice::from_mut(name),
+        Some(ExcludeSelectItem::Multiple(names)) => names.as_mut_slice(),
+        None => &mut [],
+    };
+    let parts = excluded.iter_mut().flat_map(|name| &mut name.0);
+    let excluded = parts.filter_map(|part| match part {
+        ObjectNamePart::Identifier(name) => Some(name),
+        ObjectNamePart::Function(_) => None,
+    });
+    let replaced = options.opt_replace.iter_mut();
+    let replaced = replaced.flat_map(|replaced| &mut replaced.items);
+    for name in excluded.chain(replaced.map(|item| &mut item.column_name)) {
+        name.value = name_of(name);
+    }
+}
+
 fn correct_factor(factor: &mut TableFactor) -> Result<()> {
+    as_lists(factor)?;
     match factor {
         TableFactor::Table {
             name,
@@ -732,7 +766,8 @@ fn correct_factor(factor: &mut TableFactor) -> Result<()> {
             with_hints,
             // Made or refused by `past`.
             version: _,
-            with_ordinality,
+            // Made or refused above.
+            with_ordinality: _,
             partitions,
             json_path,
             sample,
@@ -741,9 +776,6 @@ fn correct_factor(factor: &mut TableFactor) -> Result<()> {
             check_alias(alias.as_ref())?;
             if let Some(hint) = with_hints.first() {
                 return refuse(&format!("WITH ({hint}) behind a table"), "leave it out");
-            }
-            if *with_ordinality {
-                return refuse("WITH ORDINALITY", "write row_number() OVER ()");
             }
             if !partitions.is_empty() {
                 return refuse("PARTITION behind a table", "write a condition in WHERE");
@@ -782,40 +814,14 @@ fn correct_factor(factor: &mut TableFactor) -> Result<()> {
                 sampled(factor, called, sample)?;
             }
         }
-        // What stands in FROM sees the tables before it without the word.
-        TableFactor::Function {
-            lateral: true,
-            name,
-            args,
-            with_ordinality: false,
-            alias,
-        } if name.to_string().eq_ignore_ascii_case("unnest") => {
-            let lists = args.iter().map(|arg| match arg {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(list)) => Some(list.clone()),
-                _ => None,
-            });
-            if let Some(array_exprs) = lists.collect() {
-                *factor = TableFactor::UNNEST {
-                    alias: alias.take(),
-                    array_exprs,
-                    with_offset: false,
-                    with_offset_alias: None,
-                    with_ordinality: false,
-                };
-                return correct_factor(factor);
-            }
-        }
         TableFactor::Function {
             lateral: _,
             name,
             args,
-            with_ordinality,
+            with_ordinality: _,
             alias,
         } => {
             check_alias(alias.as_ref())?;
-            if *with_ordinality {
-                return refuse("WITH ORDINALITY", "write row_number() OVER ()");
-            }
             if args
                 .iter()
                 .any(|arg| !matches!(arg, FunctionArg::Unnamed(_)))

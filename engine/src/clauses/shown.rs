@@ -62,6 +62,9 @@ pub(super) fn correct_shown(statement: &mut Statement) -> Result<()> {
         Statement::Set(Set::SingleAssignment {
             variable, values, ..
         }) => correct_option(variable, values)?,
+        Statement::Set(Set::SetTimeZone { value, .. }) => {
+            *statement = set("datafusion.execution.time_zone", value.clone());
+        }
         _ => {}
     }
     Ok(())

@@ -136,15 +136,7 @@ fn options_replaced(
         let ours = known.map_or_else(|| name.to_lowercase(), |(_, ours)| (*ours).to_owned());
         let mut value = text_of(name, value)?;
         if name == "HEADER" {
-            value = match value.to_lowercase().as_str() {
-                "0" | "off" | "false" => "false".into(),
-                "" | "1" | "on" | "true" => "true".into(),
-                _ => {
-                    return Err(Error::usage(format!(
-                        "HEADER is true or false, not '{value}'"
-                    )));
-                }
-            };
+            value = truth(&value)?.to_string();
         }
         if is_parquet && ours == "compression" {
             value = value.to_lowercase();
@@ -215,8 +207,24 @@ fn text_of(name: &str, value: &[TokenWithSpan]) -> Result<String> {
     }
 }
 
-/// `COPY t (a, b) FROM 'path'` as INSERT, of files whose columns have types: those of text would be
-/// guessed, and a `007` for a column of text be a 7.
+/// Options of COPY … FROM a CSV file, and what `read_csv` calls them.
+const OF_READING: [(&str, &str); 12] = [
+    ("COMPRESSION", "compression"),
+    ("DELIM", "delim"),
+    ("DELIMITER", "delim"),
+    ("ESCAPE", "escape"),
+    ("HEADER", "header"),
+    ("NEW_LINE", "new_line"),
+    ("NULL", "nullstr"),
+    ("NULLSTR", "nullstr"),
+    ("QUOTE", "quote"),
+    ("SAMPLE_SIZE", "sample_size"),
+    ("SEP", "delim"),
+    ("SEPARATOR", "delim"),
+];
+
+/// `COPY t (a, b) FROM 'path' [WITH] (…)` as INSERT. What is in CSV files comes as text, which becomes what the columns
+/// are: types that are guessed would make a 7 of a `007` for a column of text.
 fn insert(copy: &[TokenWithSpan], dialect: &dyn Dialect) -> Result<Option<Vec<TokenWithSpan>>> {
     let is_source =
         |place: &usize| is(copy.get(*place), "FROM") && quoted(copy.get(place + 1)).is_some();
@@ -226,17 +234,89 @@ fn insert(copy: &[TokenWithSpan], dialect: &dyn Dialect) -> Result<Option<Vec<To
     let path = quoted(copy.get(from + 1)).unwrap_or_default();
     let ending = path.rsplit('.').next().unwrap_or_default();
     let is_typed = TYPED.iter().any(|typed| ending.eq_ignore_ascii_case(typed));
-    if !is_typed || copy.len() > from + 2 {
+    let of_json = ["json", "jsonl", "ndjson"];
+    let mut options = given_options(&copy[from + 2..])?;
+    let mut format = None;
+    options.retain(|(name, value)| {
+        let is_format = name == "FORMAT";
+        if is_format {
+            format = Some(*value);
+        }
+        !is_format
+    });
+    let format = format.map(|value| text_of("FORMAT", value)).transpose()?;
+    let is_csv = match &format {
+        Some(format) => format.eq_ignore_ascii_case("csv"),
+        None => !is_typed && !of_json.iter().any(|json| ending.eq_ignore_ascii_case(json)),
+    };
+    if !is_csv && (!is_typed || !options.is_empty()) {
         return Err(Error::usage(
-            "COPY … FROM reads Parquet, Arrow and Avro files, without options; text is loaded by \
+            "COPY … FROM reads CSV files, and Parquet, Arrow and Avro files without options; others are loaded by \
              `flashmesh load --append`, or in Python by con.load(name, path, mode='append')",
         ));
     }
     let mut insert: Vec<_> = tokens_at("INSERT INTO", dialect, &copy[0]).collect();
     insert.extend_from_slice(&copy[1..from]);
-    insert.extend(tokens_at("SELECT *", dialect, &copy[from]));
-    insert.extend_from_slice(&copy[from..]);
+    if !is_csv {
+        insert.extend(tokens_at("SELECT *", dialect, &copy[from]));
+        insert.extend_from_slice(&copy[from..from + 2]);
+        return Ok(Some(insert));
+    }
+    insert.extend(tokens_at("SELECT * FROM read_csv(", dialect, &copy[from]));
+    insert.push(copy[from + 1].clone());
+    insert.extend(tokens_at(", all_varchar = true", dialect, &copy[from]));
+    for (name, value) in options {
+        let Some((_, ours)) = OF_READING.iter().find(|(theirs, _)| *theirs == name) else {
+            let known = OF_READING.map(|(name, _)| name).join(", ");
+            return Err(Error::usage(format!(
+                "COPY … FROM has no option {name}; there are: FORMAT, {known}"
+            )));
+        };
+        insert.extend(tokens_at(&format!(", {ours} ="), dialect, &copy[from]));
+        match (*ours, value) {
+            ("header", value) => {
+                let is_there = truth(&text_of("HEADER", value)?)?;
+                insert.extend(tokens_at(&is_there.to_string(), dialect, &copy[from]));
+            }
+            (_, value) => insert.extend_from_slice(value),
+        }
+    }
+    insert.extend(tokens_at(")", dialect, &copy[from]));
     Ok(Some(insert))
+}
+
+/// Options in parentheses, if there are any: their names in capitals, and what stands behind them.
+fn given_options(behind: &[TokenWithSpan]) -> Result<Vec<(String, &[TokenWithSpan])>> {
+    let given = match behind {
+        [with, rest @ ..] if is(Some(with), "WITH") => rest,
+        rest => rest,
+    };
+    match given {
+        [] => Ok(Vec::new()),
+        [open, given @ .., close]
+            if open.token == Token::LParen && close.token == Token::RParen =>
+        {
+            let given = match given {
+                [] => Vec::new(),
+                given => separated(given),
+            };
+            given.into_iter().map(named).collect()
+        }
+        _ => Err(Error::usage(
+            "options of COPY stand in parentheses: COPY t FROM 'x.csv' (HEADER, DELIMITER ';')",
+        )),
+    }
+}
+
+/// What HEADER says.
+fn truth(value: &str) -> Result<bool> {
+    match value.to_lowercase().as_str() {
+        "0" | "off" | "false" => Ok(false),
+        "" | "1" | "on" | "true" => Ok(true),
+        _ => Err(Error::usage(format!(
+            "HEADER is true or false, not '{value}'"
+        ))),
+    }
 }
 
 #[cfg(test)]
@@ -275,6 +355,10 @@ mod tests {
                 "COPY s.t (a, b) FROM 'f.parquet'; COPY u FROM 'f.arrow'",
                 "INSERT INTO s . t ( a , b ) SELECT * FROM 'f.parquet' ; INSERT INTO u SELECT * FROM 'f.arrow'",
             ),
+            (
+                "COPY t FROM 'f.csv' (FORMAT csv, HEADER, DELIMITER ';', NULL '-'); COPY u (a) FROM 'f.tsv' WITH (HEADER off)",
+                "INSERT INTO t SELECT * FROM read_csv ( 'f.csv' , all_varchar = true , header = true , delim = ';' , nullstr = '-' ) ; INSERT INTO u ( a ) SELECT * FROM read_csv ( 'f.tsv' , all_varchar = true , header = false )",
+            ),
         ] {
             assert_eq!(text(query).as_deref(), Some(expected));
         }
@@ -307,11 +391,17 @@ mod tests {
             ),
             ("COPY t TO 'f.csv' ('HEADER')", "a name and a value"),
             ("COPY t TO 'f.csv' (NULL a b)", "NULL takes one value"),
-            ("COPY t FROM 'f.csv'", "flashmesh load --append"),
             (
-                "COPY t FROM 'f.parquet' (FORMAT parquet)",
-                "without options",
+                "COPY t FROM 'f.dat' (FORMAT json)",
+                "flashmesh load --append",
             ),
+            ("COPY t FROM 'f.jsonl'", "flashmesh load --append"),
+            (
+                "COPY t FROM 'f.csv' (NO_SUCH 1)",
+                "no option NO_SUCH; there are: FORMAT, ",
+            ),
+            ("COPY t FROM 'f.csv' CSV HEADER", "stand in parentheses"),
+            ("COPY t FROM 'f.parquet' (NULL '')", "without options"),
         ] {
             let said = respelled(query, &GenericDialect {}).map(drop);
             let said = said.map_err(|error| error.to_string()).unwrap_err();

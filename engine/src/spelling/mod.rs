@@ -49,7 +49,8 @@ const OPTIONS: [&str; 6] = [
 /// with options in parentheses or FROM a file, queries that begin with FROM and have no SELECT, `TABLE t`,
 /// comprehensions of lists, `ASOF JOIN … ON`, WITH with the hint MATERIALIZED, `a ** b`, `@ a`, FILTER without
 /// WHERE, structs as types, `INSERT … BY NAME`, functions that are macros, macros IF NOT EXISTS, USING SAMPLE,
-/// PIVOT and UNPIVOT as queries, LIMIT and TABLESAMPLE in percent, and PRAGMA of a table's name.
+/// PIVOT and UNPIVOT as queries, LIMIT and TABLESAMPLE in percent, PRAGMA of a table's name, and lists that end in a
+/// comma.
 ///
 /// # Errors
 /// [`Error::Usage`] for options of COPY that are none, and for ASOF JOIN without ON.
@@ -81,6 +82,7 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
     let has_shares = definitions::replace_percents(&mut tokens, dialect);
     let has_filters = write_where(&mut tokens, dialect);
     let has_structs = bracket_structs(&mut tokens);
+    let has_commas = drop_commas(&mut tokens);
     let has_changed = has_sorted
         || has_replaced
         || has_versions
@@ -104,8 +106,32 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
         || has_unpivots
         || has_shares
         || has_filters
-        || has_structs;
+        || has_structs
+        || has_commas;
     Ok(has_changed.then_some(tokens))
+}
+
+/// Takes commas out behind which a list ends.
+fn drop_commas(tokens: &mut Vec<TokenWithSpan>) -> bool {
+    let before = tokens.len();
+    tokens.dedup_by(|next, comma| {
+        comma.token == Token::Comma && ends_list(&next.token) && {
+            std::mem::swap(next, comma);
+            true
+        }
+    });
+    if tokens.last().is_some_and(|last| last.token == Token::Comma) {
+        tokens.pop();
+    }
+    tokens.len() < before
+}
+
+fn ends_list(token: &Token) -> bool {
+    match token {
+        Token::RParen | Token::RBracket | Token::SemiColon | Token::EOF => true,
+        Token::Word(word) => word.keyword == Keyword::FROM && word.quote_style.is_none(),
+        _ => false,
+    }
 }
 
 /// The words of a text that can be parsed and would mean something else: that creates a table whose

@@ -232,7 +232,8 @@ async fn what_would_be_left_out_is_refused() {
             "UPDATE t PARTITION (p0) SET v = 0",
             "PARTITION behind a table",
         ),
-        ("SELECT * FROM range(3) WITH ORDINALITY", "WITH ORDINALITY"),
+        ("SELECT * FROM t WITH ORDINALITY", "WITH ORDINALITY"),
+        ("DROP TABLE t, u", "write a DROP for each"),
         (
             "SELECT g, count(*) FROM t GROUP BY g WITH TOTALS",
             "WITH TOTALS is not supported; write WITH ROLLUP",
@@ -246,8 +247,8 @@ async fn what_would_be_left_out_is_refused() {
             "a second list of arguments of sum",
         ),
         (
-            "SELECT ARRAY(SELECT id FROM u)",
-            "ARRAY(SELECT …) is not supported; write (SELECT array_agg(x)",
+            "SELECT count(DISTINCT *) FROM u",
+            "write SELECT count(*) FROM (SELECT DISTINCT",
         ),
         (
             "SELECT id INTO z FROM t UNION SELECT id FROM u",
@@ -592,16 +593,20 @@ async fn functions_read_files_as_their_names_do() {
     }
     let text = std::fs::read_to_string(path("c.csv")).unwrap();
     assert_eq!(text, "column1,column2\n1,a\n2,b\n");
-    // Into a table, in the file's order; text would be guessed.
+    // Into a table, in the file's order.
     run(&session, "CREATE TABLE here (id BIGINT, name TEXT)").await;
     let copy = |name: &str| format!("COPY here FROM '{}'", path(name));
     run(&session, &copy("p.parquet")).await;
-    let said = error(&session, &copy("c.csv")).await;
-    assert!(said.contains("flashmesh load --append"), "{said}");
+    run(&session, &format!("{} (HEADER)", copy("c.csv"))).await;
     assert_eq!(
         rows(&session, "SELECT * FROM here ORDER BY id").await,
-        ["1 a", "2 b"]
+        ["1 a", "1 a", "2 b", "2 b"]
     );
+    run(
+        &session,
+        "DELETE FROM here; INSERT INTO here VALUES (1, 'a'), (2, 'b')",
+    )
+    .await;
     // By folders of the values of a column.
     let parts = path("parts");
     run(
@@ -735,6 +740,39 @@ async fn columns_of_using_are_of_the_side_that_has_the_row() {
         (
             "SELECT i FROM t AS a LEFT JOIN u AS b USING (i) ORDER BY i",
             "1,2",
+        ),
+        // Of more tables.
+        (
+            "SELECT i, j, k, l FROM t JOIN u USING (i) JOIN v USING (i)",
+            "2 20 200 5",
+        ),
+        (
+            "SELECT * FROM t JOIN u USING (i) JOIN v USING (i) JOIN w USING (i) WHERE i < 9 ORDER BY i",
+            "2 20 200 5",
+        ),
+        (
+            "SELECT * FROM t FULL JOIN u USING (i) FULL JOIN w USING (i) ORDER BY i",
+            "1 10,2 20 200,3 300,9",
+        ),
+        (
+            "SELECT i, l FROM t RIGHT JOIN u USING (i) RIGHT JOIN v USING (i) ORDER BY i DESC",
+            "3 6,2 5",
+        ),
+        (
+            "SELECT i, count(*) AS c FROM t FULL JOIN u USING (i) LEFT JOIN v USING (i) JOIN w AS x USING (i) GROUP BY i HAVING i > 1",
+            "2 1",
+        ),
+        (
+            "SELECT * FROM t JOIN u USING (i) JOIN (SELECT 200 AS k, 7 AS z) AS q USING (k) JOIN v USING (i)",
+            "2 20 200 7 5",
+        ),
+        (
+            "SELECT * FROM t JOIN u USING (i) LEFT SEMI JOIN v USING (i)",
+            "2 20 200",
+        ),
+        (
+            "SELECT * FROM t JOIN u USING (i) JOIN v ON l = 5 AND v.i = u.i",
+            "2 20 200 2 5",
         ),
     ] {
         let found = in_all_modes(&session, query).await;

@@ -297,7 +297,7 @@ async fn refusals_name_the_statement_and_the_way_out() {
         .sql("CREATE TABLE t (a INT, \"Big\" INT, x REAL); INSERT INTO t VALUES (1, 2, 3)")
         .await
         .unwrap();
-    let message = error(&session, "SELECT Big FROM t").await;
+    let message = error(&session, "SELECT \"big\" FROM t").await;
     assert!(message.contains("write \"Big\""), "{message}");
     let message = error(&session, "CREATE INDEX i ON t (x)").await;
     assert!(

@@ -212,7 +212,8 @@ impl AggregateUDFImpl for OfValues {
 fn entries(of: &DataType) -> Fields {
     Fields::from(vec![
         Field::new("key", of.clone(), false),
-        Field::new("value", DataType::UInt64, false),
+        // As those of all maps are.
+        Field::new("value", DataType::UInt64, true),
     ])
 }
 

@@ -1,7 +1,8 @@
-//! Regular expressions of plain texts with a backslash in them.
+//! Regular expressions that DataFusion makes something else of than they are.
 //!
-//! DataFusion makes LIKE of a regular expression that is a plain text, and does not write its backslashes
-//! for LIKE, where each takes the next character for itself: `s ~ '\\'` finds the texts that are `%`.
+//! Of one that is a plain text it makes LIKE, and does not write its backslashes for that, where each takes the next
+//! character for itself: `s ~ '\\'` finds the texts that are `%`. Of `s ~ '.*'` it makes `s IS NOT NULL`, which is
+//! FALSE of NULL.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -56,7 +57,8 @@ fn is_regex(op: Operator) -> bool {
 fn grouped(mut expr: Expr) -> Result<Transformed<Expr>> {
     let pattern = pattern_of(&expr).and_then(|pattern| pattern.try_as_str().flatten());
     let hir = pattern.and_then(|pattern| regex_syntax::Parser::new().parse(pattern).ok());
-    let Some(hir) = hir.filter(has_backslash) else {
+    let takes_all = pattern == Some(".*");
+    let Some(hir) = hir.filter(|hir| takes_all || has_backslash(hir)) else {
         return Ok(Transformed::no(expr));
     };
     let pattern = Expr::Literal(ScalarValue::Utf8(Some(format!("({hir})"))), None);

@@ -5,7 +5,8 @@
 //! 10^15 as a float. Here the decimal becomes a float, unless the float is a constant: that is the decimal which is
 //! written so. So it is where they become values of one column or list: in UNION, CASE, coalesce and the like.
 //! Intervals are compared by their months, then their days, then the rest, so that 30 hours are less than a day; here
-//! by their length, of 30 days a month and 24 hours a day, as PostgreSQL and DuckDB have it. A constant text beside a boolean is one. Times of
+//! by their length, of 30 days a month and 24 hours a day, as PostgreSQL and DuckDB have it. A constant text beside a boolean is one, a boolean beside a whole number is 0 or 1, and one
+//! beside bytes that is written `\x…` are those, as where it is put into a column of bytes. Times of
 //! day of different units, as TIME(6) and TIME are, have no common type at all; here it is that of nanoseconds.
 
 use std::sync::Arc;
@@ -14,16 +15,18 @@ use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::expr::Sort as SortExpr;
+use datafusion::functions_aggregate::first_last::first_value_udaf;
+use datafusion::logical_expr::expr::{AggregateFunction, Sort as SortExpr};
 use datafusion::logical_expr::{
-    Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Sort,
-    Union, cast, lit,
+    Aggregate, Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator,
+    Sort, Union, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use super::casts::compared;
 use super::intervals;
-use crate::tree::change_parts;
+use crate::byte_texts::bytes_of;
+use crate::tree::{change_parts, has_part, map_named_expressions};
 
 /// The rule; place it before the one that gives types.
 #[derive(Debug)]
@@ -39,6 +42,7 @@ impl AnalyzerRule for Comparisons {
         let mut has_any = false;
         let plan = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Sort(sort) => by_length(sort),
+            LogicalPlan::Aggregate(aggregate) => ends_by_length(aggregate),
             LogicalPlan::Union(union) => {
                 let united = of_common_types(union)?;
                 has_any |= united.transformed;
@@ -85,6 +89,9 @@ enum Kind {
     Float,
     Length,
     Truth,
+    Bytes,
+    /// Whole numbers, of which one is a boolean.
+    Number,
 }
 
 impl Kind {
@@ -99,8 +106,13 @@ impl Kind {
             (l, r) if is_time(l) && is_time(r) && (is_interval(l) || is_interval(r)) => {
                 Some(Self::Length)
             }
+            (DataType::Boolean, other) | (other, DataType::Boolean) if other.is_integer() => {
+                Some(Self::Number)
+            }
             (DataType::Boolean, _) => is_constant_text(right).then_some(Self::Truth),
             (_, DataType::Boolean) => is_constant_text(left).then_some(Self::Truth),
+            (l, _) if l.is_binary() => bytes_in(right.0).map(|_| Self::Bytes),
+            (_, r) if r.is_binary() => bytes_in(left.0).map(|_| Self::Bytes),
             _ => None,
         }
     }
@@ -133,7 +145,20 @@ impl Kind {
             Self::Length => intervals::length(expr),
             Self::Truth if of.is_string() => cast(expr, DataType::Boolean),
             Self::Truth => expr,
+            Self::Number if *of == DataType::Boolean => cast(expr, DataType::Int64),
+            Self::Number => expr,
+            Self::Bytes => {
+                bytes_in(&expr).map_or(expr, |bytes| lit(ScalarValue::Binary(Some(bytes))))
+            }
         }
+    }
+}
+
+/// The bytes that a constant text writes.
+fn bytes_in(expr: &Expr) -> Option<Vec<u8>> {
+    match expr {
+        Expr::Literal(text, _) => bytes_of(text.try_as_str()??),
+        _ => None,
     }
 }
 
@@ -437,6 +462,47 @@ fn of_common_types(union: Union) -> Result<Transformed<LogicalPlan>> {
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
     let union = Union::try_new_with_loose_types(inputs)?;
     Ok(Transformed::yes(LogicalPlan::Union(union)))
+}
+
+/// The least and the greatest intervals by their length.
+fn ends_by_length(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
+    let schema = Arc::clone(aggregate.input.schema());
+    let is_end = |expr: &Expr| match expr {
+        Expr::AggregateFunction(AggregateFunction { func, params }) => {
+            let of = params.args.first().map(|value| value.get_type(&schema));
+            matches!(func.name(), "max" | "min") && matches!(of, Some(Ok(DataType::Interval(_))))
+        }
+        _ => false,
+    };
+    let plan = LogicalPlan::Aggregate(aggregate);
+    if !has_part(&plan, is_end)? {
+        return Ok(Transformed::no(plan));
+    }
+    map_named_expressions(plan, |expr| {
+        expr.transform_up(|expr| match expr {
+            expr if !is_end(&expr) => Ok(Transformed::no(expr)),
+            Expr::AggregateFunction(AggregateFunction { func, params }) => {
+                let value = params.args[0].clone();
+                let is_there = value.clone().is_not_null();
+                let filter = match params.filter {
+                    Some(filter) => filter.and(is_there),
+                    None => is_there,
+                };
+                let order = intervals::length(value).sort(func.name() == "min", false);
+                Ok(Transformed::yes(Expr::AggregateFunction(
+                    AggregateFunction::new_udf(
+                        first_value_udaf(),
+                        params.args,
+                        false,
+                        Some(Box::new(filter)),
+                        vec![order],
+                        None,
+                    ),
+                )))
+            }
+            other => Ok(Transformed::no(other)),
+        })
+    })
 }
 
 /// A sort of intervals by their length.

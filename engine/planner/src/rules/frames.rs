@@ -3,6 +3,9 @@
 //! `RANGE 1 PRECEDING` over days is one day, as in DuckDB; it takes the number for an interval without a unit, which
 //! is months. Over moments, where it could mean anything, it is refused. A number that the column's type does not
 //! have, as of a SMALLINT 40000, it takes for no bound, by which rows of NULL had all others in their frames.
+//!
+//! Without such bounds, as nobody writes it, a frame goes up to the last row that is alike, of values of any type: over
+//! intervals, times of day, bytes and structs, for which DataFusion has no RANGE, it is one of GROUPS.
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -26,16 +29,51 @@ impl AnalyzerRule for BoundsOfRanges {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let is_one = |expr: &Expr| matches!(expr, Expr::WindowFunction(call) if has_number(call));
+        let is_one = |expr: &Expr| matches!(expr, Expr::WindowFunction(call) if has_number(call) || may_be_of_groups(call));
         change_parts(plan, is_one, |expr, schema| {
             expr.transform_up(|expr| match expr {
                 Expr::WindowFunction(call) if has_number(&call) => {
                     of_key(*call, schema).map(Transformed::yes)
                 }
+                Expr::WindowFunction(mut call) if may_be_of_groups(&call) => {
+                    let of = call.params.order_by[0].expr.get_type(schema);
+                    // What has no type yet is for the planner to say.
+                    let has_range = of.as_ref().map_or(true, has_range);
+                    if !has_range {
+                        call.params.window_frame.units = WindowFrameUnits::Groups;
+                    }
+                    Ok(Transformed::new_transformed(
+                        Expr::WindowFunction(call),
+                        !has_range,
+                    ))
+                }
                 other => Ok(Transformed::no(other)),
             })
         })
     }
+}
+
+/// Whether a window is of rows up to those that are alike, or beyond.
+fn may_be_of_groups(call: &WindowFunction) -> bool {
+    let frame = &call.params.window_frame;
+    let is_open = |bound: &WindowFrameBound| match bound {
+        WindowFrameBound::CurrentRow => true,
+        WindowFrameBound::Preceding(value) | WindowFrameBound::Following(value) => value.is_null(),
+    };
+    frame.units == WindowFrameUnits::Range
+        && is_open(&frame.start_bound)
+        && is_open(&frame.end_bound)
+        && !call.params.order_by.is_empty()
+}
+
+/// Whether DataFusion has RANGE over values of a type.
+fn has_range(of: &DataType) -> bool {
+    let is_day = matches!(of, DataType::Date32 | DataType::Date64);
+    let is_listed = matches!(
+        of,
+        DataType::Boolean | DataType::Timestamp(..) | DataType::Dictionary(..)
+    );
+    of.is_numeric() || of.is_string() || of.is_null() || of.is_list() || is_day || is_listed
 }
 
 /// Types with whole numbers that others do not have.

@@ -12,6 +12,7 @@ mod comparisons;
 mod conditions;
 mod cooperative;
 mod correlated;
+mod date_parts;
 mod days;
 mod distinct_keys;
 mod fallible_projections;
@@ -34,19 +35,20 @@ mod multisets;
 mod not_in;
 mod number_casts;
 mod one_nan;
+mod orders;
 mod overflow;
 mod ranges;
 mod repeated_keys;
 mod scalar_subqueries;
 mod set_comparisons;
 mod sort_keys;
+mod sorted_lists;
 mod subqueries;
 mod sums;
 mod top_groups;
 mod top_k;
 mod twin_names;
 mod volatile_filter;
-mod years;
 
 use std::sync::Arc;
 
@@ -68,6 +70,8 @@ pub use casts::LossyCasts;
 pub use comparisons::Comparisons;
 pub use cooperative::CooperativeJoins;
 pub use correlated::CorrelatedSubqueries;
+pub use date_parts::DateParts;
+pub(crate) use date_parts::date_part;
 pub use days::{DaysBesideMoments, DaysBetween, TimesOfDays};
 pub use frames::BoundsOfRanges;
 pub use grouping_keys::GroupingKeys;
@@ -81,6 +85,7 @@ pub use multisets::{Multisets, SIDE_OF_ALL};
 pub use not_in::NullsOfIn;
 pub use number_casts::NumberCasts;
 pub use one_nan::OneNan;
+pub use orders::OrderOfSubqueries;
 pub use overflow::CheckedArithmetic;
 pub use scalar_subqueries::ScalarSubqueries;
 pub use set_comparisons::SetComparisons;
@@ -88,8 +93,6 @@ pub use subqueries::TestsAsColumns;
 pub use sums::CheckedSums;
 pub use top_k::TopKIntoScan;
 pub use volatile_filter::VolatileFilter;
-pub use years::YearsInRange;
-pub(crate) use years::date_part;
 
 use self::casts::CastsOfTexts;
 use self::conditions::ConditionsThatGuard;
@@ -103,6 +106,7 @@ use self::known_values::OfComputed;
 use self::large_constants::LargeConstants;
 use self::repeated_keys::RepeatedKeys;
 use self::sort_keys::SortKeys;
+use self::sorted_lists::SortedLists;
 use self::top_groups::OfFloats;
 use self::twin_names::OfTwins;
 use crate::Reason;
@@ -191,8 +195,9 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     );
     let filters = rules.iter().position(|r| r.name() == "push_down_filter");
     rules.insert(filters.unwrap_or(0), Arc::new(AsOfFilters));
-    let first: [Arc<dyn OptimizerRule + Send + Sync>; 6] = [
+    let first: [Arc<dyn OptimizerRule + Send + Sync>; 7] = [
         Arc::new(NoTextsAsLists),
+        Arc::new(SortedLists),
         Arc::new(CheckedSums),
         Arc::new(CorrelatedSubqueries),
         Arc::new(GuardedCase),
@@ -207,9 +212,13 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 }
 
 /// The functions that the rules have plans call.
-pub fn functions() -> [Arc<ScalarUDF>; 4] {
-    let [whole, float] = number_casts::functions();
-    [overflow::function(), intervals::function(), whole, float]
+pub fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    let others = [
+        overflow::function(),
+        intervals::function(),
+        sorted_lists::function(),
+    ];
+    number_casts::functions().into_iter().chain(others)
 }
 
 /// The scan below operators that change neither rows nor values but for projections; expressions

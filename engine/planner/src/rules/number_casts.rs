@@ -1,17 +1,18 @@
 //! Casts of numbers. Those with a fraction become whole ones by rounding, as in PostgreSQL and DuckDB: floats to the
 //! nearest number, of two the even one, decimals away from zero; Arrow cuts the fraction off. And decimals become the
 //! nearest float: Arrow divides the nearest float of all digits by a power of ten, which makes 866886193.9999999 of
-//! 866886194.000000000000000000.
+//! 866886194.000000000000000000. Floats as moments are seconds, as whole numbers are; to Arrow they are nanoseconds, and
+//! `to_timestamp` makes the last moment that there is of all that are beyond it.
 
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::{ArrayRef, AsArray, Float32Array, Float64Array};
+use arrow::array::{ArrayRef, AsArray, Float32Array, Float64Array, TimestampNanosecondArray};
 use arrow::datatypes::{
-    DataType, Decimal128Type, Decimal256Type, DecimalType, Float32Type, Float64Type,
+    DataType, Decimal128Type, Decimal256Type, DecimalType, Float32Type, Float64Type, TimeUnit,
 };
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result, exec_err, internal_err};
+use datafusion::common::{DFSchema, Result, exec_datafusion_err, exec_err, internal_err};
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::{
     Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF,
@@ -23,10 +24,13 @@ use crate::tree::{cast_of, change_parts};
 
 static WHOLE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Number::function(Made::Whole));
 static FLOAT: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Number::function(Made::Float));
+static MOMENT: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Number::function(Made::Moment));
+static MOMENT_OR_NULL: LazyLock<Arc<ScalarUDF>> =
+    LazyLock::new(|| Number::function(Made::MomentOrNull));
 
 /// The functions that plans call: a node that runs a part of a plan must know them.
-pub(super) fn functions() -> [Arc<ScalarUDF>; 2] {
-    [Arc::clone(&WHOLE), Arc::clone(&FLOAT)]
+pub(super) fn functions() -> [Arc<ScalarUDF>; 4] {
+    [&WHOLE, &FLOAT, &MOMENT, &MOMENT_OR_NULL].map(|function| Arc::clone(function))
 }
 
 /// Digits of a decimal up to which Arrow's float of it is the nearest: a float holds all of them.
@@ -43,14 +47,54 @@ impl AnalyzerRule for NumberCasts {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        change_parts(plan, is_to_number, |expr, schema| {
-            expr.transform_up(|expr| made(expr, schema))
+        let is_one = |expr: &Expr| is_to_number(expr) || is_to_moment(expr);
+        change_parts(plan, is_one, |expr, schema| {
+            expr.transform_up(|expr| match is_to_moment(&expr) {
+                true => moment(expr, schema),
+                false => made(expr, schema),
+            })
         })
     }
 }
 
 fn is_to_number(expr: &Expr) -> bool {
     cast_of(expr).is_some_and(|(_, to)| to.is_integer() || to.is_floating())
+}
+
+fn is_to_moment(expr: &Expr) -> bool {
+    match expr {
+        Expr::ScalarFunction(call) => call.name() == "to_timestamp" && call.args.len() == 1,
+        expr => cast_of(expr).is_some_and(|(_, to)| matches!(to, DataType::Timestamp(..))),
+    }
+}
+
+/// The moment of a number of seconds with a fraction.
+fn moment(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let to = expr.get_type(schema)?;
+    let function = match expr {
+        Expr::TryCast(_) => &MOMENT_OR_NULL,
+        _ => &MOMENT,
+    };
+    let value = match &mut expr {
+        Expr::Cast(Cast { expr: value, .. }) | Expr::TryCast(TryCast { expr: value, .. }) => {
+            value.as_mut()
+        }
+        Expr::ScalarFunction(call) => &mut call.args[0],
+        _ => return Ok(Transformed::no(expr)),
+    };
+    if !value.get_type(schema)?.is_floating() {
+        return Ok(Transformed::no(expr));
+    }
+    // A moment without a zone is taken for one of the zone that it gets.
+    let utc = DataType::Timestamp(TimeUnit::Nanosecond, Some("+00:00".into()));
+    let mut moment = function.call(vec![cast(std::mem::take(value), DataType::Float64)]);
+    if matches!(to, DataType::Timestamp(_, Some(_))) {
+        moment = cast(moment, utc);
+    }
+    Ok(Transformed::yes(match moment.get_type(schema)? == to {
+        true => moment,
+        false => cast(moment, to),
+    }))
 }
 
 fn made(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -102,6 +146,10 @@ enum Made {
     Whole,
     /// The nearest float of a decimal.
     Float,
+    /// The moment of a float of seconds since 1970.
+    Moment,
+    /// The same, and NULL where there is none.
+    MomentOrNull,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -122,6 +170,8 @@ impl ScalarUDFImpl for Number {
         match self.made {
             Made::Whole => "flashmesh:whole",
             Made::Float => "flashmesh:float",
+            Made::Moment => "flashmesh:moment",
+            Made::MomentOrNull => "flashmesh:moment_or_null",
         }
     }
 
@@ -133,6 +183,9 @@ impl ScalarUDFImpl for Number {
         match (self.made, types) {
             (Made::Whole, [only]) => Ok(only.clone()),
             (Made::Float, [_]) => Ok(DataType::Float64),
+            (Made::Moment | Made::MomentOrNull, [_]) => {
+                Ok(DataType::Timestamp(TimeUnit::Nanosecond, None))
+            }
             _ => internal_err!("{} takes one value", self.name()),
         }
     }
@@ -142,6 +195,9 @@ impl ScalarUDFImpl for Number {
         let number = move |columns: &[ArrayRef]| match (made, columns) {
             (Made::Whole, [floats]) => whole(floats),
             (Made::Float, [decimals]) => nearest(decimals),
+            (Made::Moment | Made::MomentOrNull, [seconds]) => {
+                moments(seconds, made == Made::MomentOrNull)
+            }
             _ => exec_err!("a number is made of one value"),
         };
         make_scalar_function(number, Vec::new())(&args.args)
@@ -189,6 +245,43 @@ fn nearest(decimals: &ArrayRef) -> Result<ArrayRef> {
         other => return exec_err!("a float is made of a decimal, not of {other}"),
     };
     Ok(Arc::new(floats))
+}
+
+/// Moments of seconds since 1970; of others an error, or NULL.
+fn moments(seconds: &ArrayRef, or_null: bool) -> Result<ArrayRef> {
+    let Some(seconds) = seconds.as_primitive_opt::<Float64Type>() else {
+        return internal_err!(
+            "a moment is made of a float, not of {}",
+            seconds.data_type()
+        );
+    };
+    if or_null {
+        let moments: TimestampNanosecondArray = seconds.unary_opt(nanoseconds);
+        return Ok(Arc::new(moments));
+    }
+    let moments: TimestampNanosecondArray = seconds.try_unary(|seconds| -> Result<i64> {
+        nanoseconds(seconds).ok_or_else(|| {
+            exec_datafusion_err!(
+                "{seconds} seconds since 1970 are no timestamp; those are from 1677 to 2262 \
+                 (milliseconds are divided by 1000 first)"
+            )
+        })
+    })?;
+    Ok(Arc::new(moments))
+}
+
+/// Seconds in nanoseconds. Floats of the seconds of our days hold no more than microseconds.
+fn nanoseconds(seconds: f64) -> Option<i64> {
+    const HOLD_NANOSECONDS: f64 = 1e6;
+    // NaN is not less.
+    let is_there = seconds.abs() < i64::MAX as f64 / 1e9;
+    let rest = seconds - seconds.floor();
+    let rest = match seconds.abs() < HOLD_NANOSECONDS {
+        true => (rest * 1e9).round(),
+        false => (rest * 1e6).round() * 1e3,
+    };
+    let whole = is_there.then_some(seconds.floor() as i64)?;
+    whole.checked_mul(1_000_000_000)?.checked_add(rest as i64)
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@
 const MARK: &str = r"\x";
 
 /// Whether a text means to be one.
-pub(crate) fn is_marked(text: &str) -> bool {
+pub fn is_marked(text: &str) -> bool {
     text.starts_with(MARK)
 }
 
 /// The bytes for which such a text stands; `None` where it stands for none.
-pub(crate) fn bytes_of(text: &str) -> Option<Vec<u8>> {
+pub fn bytes_of(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix(MARK)?.as_bytes();
     if digits.len().is_multiple_of(2) && digits.iter().all(u8::is_ascii_hexdigit) {
         return digits.chunks_exact(2).map(byte).collect();
