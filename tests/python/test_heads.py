@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 import urllib.request
 
 import adbc_driver_flightsql.dbapi
@@ -117,6 +118,41 @@ def test_a_head_that_ends_leaves_whole_copies(racks) -> None:  # noqa: F811
             assert "is behind from now on" not in log and "commits stay in its log" not in log, log
             rack.up()
             whole(rack)
+
+
+def longest(moments: list[float], begun: float) -> float:
+    """The longest time without one of these, from `begun` on, in seconds."""
+    moments = [begun, *sorted(moment for moment in moments if moment > begun)]
+    return max(after - before for before, after in zip(moments, moments[1:]))
+
+
+def test_a_head_that_ends_hands_over(racks) -> None:  # noqa: F811
+    rack = prepared(racks, deadline=3000)
+    with Clients(rack) as clients:
+        history = clients.history
+        for _ in range(ENDS):
+            clients.go_on_for(20)
+            whole(rack)
+            ends = head(rack)
+            before = len(rack.log(ends))
+            process = rack.status()[ends]["pid"]
+            begun = time.monotonic()
+            os.kill(process, signal.SIGTERM)
+            eventually(lambda ends=ends: rack.states()[ends] == "down", f"{ends} has ended")
+            ended = time.monotonic() - begun
+            assert head(rack) != ends
+            clients.go_on_for(20)
+            answers = [read.ended for reads in history.reads.values() for read in reads]
+            writes = [write.acknowledged for writes in history.writes.values() for write in writes]
+            commits = [moment for moment in writes if moment is not None]
+            print(
+                f"{ends} ended after {ended:.2f} s; without an answer {longest(answers, begun):.2f} s, "
+                f"without a commit {longest(commits, begun):.2f} s"
+            )
+            log = rack.log(ends)[before:]
+            assert "another node is the head now" in log, log
+            rack.up()
+    assert history.transfers > 0
 
 
 def test_users_are_on_whichever_node_is_the_head(racks) -> None:  # noqa: F811

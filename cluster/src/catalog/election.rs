@@ -20,9 +20,9 @@ const MOST_UNSYNCED: u64 = 64 << 20;
 
 /// Lets the node stand for election when more than half of the group, itself included, has heard no
 /// leader for the deadline. One that was cut off and is back hears from the others that there is one,
-/// and does not raise the group's term.
+/// and does not raise the group's term. A node that is to end stands no more.
 pub(super) async fn elect(member: Arc<Member>, streams: Streams) {
-    loop {
+    while !member.is_retired() {
         let metrics = member.raft.metrics().borrow().clone();
         let mut deaf = BTreeSet::new();
         if !member.hears_leader() {
@@ -42,6 +42,7 @@ pub(super) async fn elect(member: Arc<Member>, streams: Streams) {
         member.raft.runtime_config().elect(may_stand);
         sleep(LOOK_EVERY).await;
     }
+    member.raft.runtime_config().elect(false);
 }
 
 /// Whether more than half of the voters hear no leader: of each group of them, where voters are being changed, as
@@ -96,7 +97,7 @@ impl Looking {
                         // It fails with the group, which is told below.
                         let _ = self.raft.trigger().heartbeat().await;
                     }
-                    match until.is_none_or(|until| Instant::now() < until) {
+                    match self.lease.holds() {
                         true => {
                             if leads_in.replace(now.current_term) != Some(now.current_term) {
                                 times += 1;

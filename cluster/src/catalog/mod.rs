@@ -13,6 +13,7 @@
 mod election;
 mod entry;
 mod files;
+mod handover;
 mod network;
 mod office;
 mod raft_log;
@@ -24,6 +25,7 @@ mod voters;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use flashmesh_pages::flash::make_folder;
@@ -39,7 +41,8 @@ mod tests;
 use self::election::{Looking, elect};
 use self::entry::{Change, FileWrite, Part, Types};
 use self::files::Files;
-use self::network::{Introduction, Member, Peers, draw_member, hello, node_of};
+use self::handover::hand_over;
+use self::network::{GivenUp, Introduction, Member, Peers, draw_member, hello, node_of};
 use self::raft_log::RaftLog;
 use self::role::Lease;
 use self::state::Held;
@@ -87,6 +90,8 @@ pub struct GroupParts {
 /// A node of the group that keeps the catalog. Dropping it ends that.
 pub struct Group {
     parts: Arc<Parts>,
+    member: Arc<Member>,
+    streams: Streams,
     raft: Raft<Types>,
     held: Held,
     role: watch::Receiver<Role>,
@@ -178,7 +183,9 @@ impl Group {
             streams: streams.clone(),
             held: held.clone(),
             pause: heartbeats.min(MOST_PAUSE),
+            given_up: GivenUp::default(),
         };
+        let given_up = Arc::clone(&network.given_up);
         let raft = Raft::new(own, config, network, log, held.clone());
         let raft = raft.await.map_err(of_raft)?;
         let (sender, role) = watch::channel(Role::Follows(None));
@@ -191,9 +198,11 @@ impl Group {
             lease: Arc::clone(&until),
             deadline,
             heard: Mutex::default(),
+            given_up,
+            retired: AtomicBool::new(false),
         });
         tasks.spawn(network::answer(listener, Arc::clone(&member)));
-        tasks.spawn(elect(member, streams.clone()));
+        tasks.spawn(elect(Arc::clone(&member), streams.clone()));
         let looking = Looking {
             raft: raft.clone(),
             held: held.clone(),
@@ -209,6 +218,7 @@ impl Group {
             streams: streams.clone(),
             raft: raft.clone(),
             held: held.clone(),
+            lease: Arc::clone(&until),
         };
         tasks.spawn(voters.tend());
         if parts.is_first {
@@ -225,6 +235,8 @@ impl Group {
                 own,
                 lease: until,
             }),
+            member,
+            streams: streams.clone(),
             raft,
             held,
             role,
@@ -290,6 +302,26 @@ impl Group {
             .spawn(close_with(Arc::clone(&office), leads, self.role()));
         *self.office.lock() = Some(Arc::clone(&office));
         Ok(office)
+    }
+
+    /// From now on this node is not to become the head: it ends.
+    pub fn retire(&self) {
+        self.member.retire();
+    }
+
+    /// Gives up the lead for good, as the process ends, and has a node elected that lacks nothing; gives
+    /// that one. What the office is asked for fails from then on. It takes two deadlines at most.
+    ///
+    /// # Errors
+    /// `Io` where no other node took it, and why: they elect one as if this one had gone away.
+    pub async fn hand_over(&self) -> Result<NodeId> {
+        if let Some(office) = &*self.office.lock() {
+            office.close("the node ends");
+        }
+        let (member, streams) = (Arc::clone(&self.member), self.streams.clone());
+        let given = async move { hand_over(&member, &streams, member.deadline).await };
+        let given = self.tasks.spawn(given).await.map_err(of_raft)?;
+        given.map_err(of_raft)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use flashmesh_pages::store::NodeId;
@@ -23,6 +24,7 @@ use tokio::task::JoinSet;
 
 use super::entry::{Image, Types};
 use super::files::Files;
+use super::handover;
 use super::role::{Lease, Role};
 use super::state::{COMING, Held};
 use super::tasks::block_in_place;
@@ -79,6 +81,13 @@ enum Question {
         term: u64,
         bytes: u64,
     },
+    /// Who is asked is to stand for election: the leader has left this vote, by which it led.
+    Lead(Vote<u64>),
+    /// A vote is asked for after a leader has left the one by which it led.
+    VoteAfter {
+        request: VoteRequest<u64>,
+        given_up: Vote<u64>,
+    },
 }
 
 /// A question to one member, as another may have come in its place.
@@ -112,19 +121,39 @@ async fn read<T: DeserializeOwned>(stream: &mut MeshStream) -> io::Result<T> {
     postcard::from_bytes(&bytes).map_err(io::Error::other)
 }
 
-/// Asks a node who it is.
-pub(super) async fn hello(streams: &Streams, node: NodeId) -> io::Result<Introduction> {
+/// Asks a node one thing, which it can answer at once.
+async fn ask_once<T: DeserializeOwned>(
+    streams: &Streams,
+    node: NodeId,
+    question: Frame<Question>,
+) -> io::Result<T> {
     let asked = async {
         let mut stream = streams
             .connect(node, SERVICE)
             .await
             .map_err(io::Error::other)?;
-        let what = Question::Hello;
-        write(&mut stream, &Frame { to: None, what }).await?;
-        let answer: Answer<Introduction> = read(&mut stream).await?;
+        write(&mut stream, &question).await?;
+        let answer: Answer<T> = read(&mut stream).await?;
         answer.map_err(io::Error::other)
     };
     timeout(HELLO_TIME, asked).await?
+}
+
+/// Asks a node who it is.
+pub(super) async fn hello(streams: &Streams, node: NodeId) -> io::Result<Introduction> {
+    let what = Question::Hello;
+    ask_once(streams, node, Frame { to: None, what }).await
+}
+
+/// Asks a member to stand for election, as this node has left the vote by which it led.
+pub(super) async fn ask_to_lead(
+    streams: &Streams,
+    member: u64,
+    given_up: Vote<u64>,
+) -> io::Result<()> {
+    let what = Question::Lead(given_up);
+    let to = Some(member);
+    ask_once(streams, node_of(member), Frame { to, what }).await
 }
 
 /// Who the head is, as seen by a node that is not of the group: asks those who are.
@@ -160,13 +189,19 @@ pub(super) struct Peers {
     pub held: Held,
     /// When one that was not reached is tried again: soon, as its vote may be needed.
     pub pause: Duration,
+    /// The vote that a leader has left who asked this node to take its place.
+    pub given_up: GivenUp,
 }
+
+/// A vote that was left for good, if there is one.
+pub(super) type GivenUp = Arc<Mutex<Option<Vote<u64>>>>;
 
 /// The way to one.
 pub(super) struct Connection {
     streams: Streams,
     held: Held,
     pause: Duration,
+    given_up: GivenUp,
     member: u64,
     open: Option<MeshStream>,
 }
@@ -179,6 +214,7 @@ impl RaftNetworkFactory<Types> for Peers {
             streams: self.streams.clone(),
             held: self.held.clone(),
             pause: self.pause,
+            given_up: Arc::clone(&self.given_up),
             member,
             open: None,
         }
@@ -274,7 +310,13 @@ impl RaftNetwork<Types> for Connection {
         request: VoteRequest<u64>,
         _: RPCOption,
     ) -> Result<VoteResponse<u64>, RPCError<u64, EmptyNode, RaftError<u64>>> {
-        self.ask_raft(Question::Vote(request)).await
+        let given_up = *self.given_up.lock();
+        let is_next = |vote: &Vote<u64>| vote.leader_id.term + 1 == request.vote.leader_id.term;
+        let question = match given_up.filter(is_next) {
+            Some(given_up) => Question::VoteAfter { request, given_up },
+            None => Question::Vote(request),
+        };
+        self.ask_raft(question).await
     }
 
     fn backoff(&self) -> Backoff {
@@ -312,6 +354,10 @@ pub(super) struct Member {
     pub deadline: Duration,
     /// When one was heard last.
     pub heard: Mutex<Option<Instant>>,
+    /// As its [`Peers`] have it.
+    pub given_up: GivenUp,
+    /// It is to end, and not to lead.
+    pub retired: AtomicBool,
 }
 
 /// Takes the streams of other nodes, until it is dropped.
@@ -365,13 +411,28 @@ impl Member {
                     write(&mut stream, &told(answer)).await?;
                 }
                 // Who was cut off and is back shall not take the place of a leader that the others hear.
-                Question::Vote(_) if self.lease.holds() => {
+                Question::Vote(_) | Question::VoteAfter { .. } if self.lease.holds() => {
                     let refused: Answer<()> = Err("this node leads".into());
                     write(&mut stream, &refused).await?;
                 }
                 Question::Vote(request) => {
                     let answer = self.raft.vote(request).await;
                     write(&mut stream, &told(answer)).await?;
+                }
+                Question::Lead(given_up) => {
+                    let answer = handover::stand(self, given_up).await;
+                    write(&mut stream, &answer).await?;
+                }
+                Question::VoteAfter { request, given_up } => {
+                    let left = handover::leave(&self.raft, &given_up).await;
+                    if let Ok(true) = left {
+                        self.forget_leader();
+                    }
+                    let answer = match left {
+                        Ok(_) => told(self.raft.vote(request).await),
+                        Err(why) => Err(why),
+                    };
+                    write(&mut stream, &answer).await?;
                 }
                 Question::Image {
                     vote,
@@ -392,6 +453,20 @@ impl Member {
                 }
             }
         }
+    }
+
+    /// From now on it is not to lead.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
+    }
+
+    /// The leader that was heard is none any more.
+    pub fn forget_leader(&self) {
+        *self.heard.lock() = None;
     }
 
     /// Whether this node leads, or has heard who does lately.

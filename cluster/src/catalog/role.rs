@@ -1,6 +1,6 @@
 //! What a node is in the group, and until when.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use flashmesh_pages::store::NodeId;
 
@@ -35,6 +35,7 @@ pub(super) struct Lease {
     begun: Instant,
     /// Microseconds since then.
     until: AtomicU64,
+    is_given_up: AtomicBool,
 }
 
 impl Lease {
@@ -42,7 +43,17 @@ impl Lease {
         Self {
             begun: Instant::now(),
             until: AtomicU64::new(0),
+            is_given_up: AtomicBool::new(false),
         }
+    }
+
+    /// It is over, and there is none after it.
+    pub fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::SeqCst)
     }
 
     /// It is over.
@@ -59,6 +70,8 @@ impl Lease {
     }
 
     pub fn holds(&self) -> bool {
-        (self.begun.elapsed().as_micros() as u64) < self.until.load(Ordering::Acquire)
+        let is_before =
+            (self.begun.elapsed().as_micros() as u64) < self.until.load(Ordering::Acquire);
+        is_before && !self.is_given_up()
     }
 }

@@ -3,6 +3,7 @@
 //! place of the one that it was.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use flashmesh_pages::store::NodeId;
@@ -10,6 +11,7 @@ use openraft::{ChangeMembers, EmptyNode, Raft, RaftMetrics, ServerState};
 
 use super::entry::Types;
 use super::network::{hello, node_of};
+use super::role::Lease;
 use super::state::Held;
 use crate::mesh::Streams;
 use crate::mesh::clock::sleep;
@@ -26,6 +28,7 @@ pub(super) struct Voters {
     pub streams: Streams,
     pub raft: Raft<Types>,
     pub held: Held,
+    pub lease: Arc<Lease>,
 }
 
 impl Voters {
@@ -36,6 +39,10 @@ impl Voters {
             let metrics = self.raft.metrics().borrow().clone();
             // Before the first head has taken office, the others would get half of a catalog.
             if metrics.state != ServerState::Leader || self.held.term() == 0 {
+                continue;
+            }
+            // Who is to lead next must have all that this one has.
+            if self.lease.is_given_up() {
                 continue;
             }
             let there = self.who_is_there().await;
@@ -105,6 +112,12 @@ fn reached(member: u64, metrics: &RaftMetrics<u64, EmptyNode>) -> Option<u64> {
         .copied()
         .flatten();
     last.map(|last| last.index)
+}
+
+/// Whether a member has every entry that the leader, whose metrics these are, has.
+pub(super) fn lacks_nothing(member: u64, metrics: &RaftMetrics<u64, EmptyNode>) -> bool {
+    let last = metrics.last_log_index;
+    last.is_some() && reached(member, metrics) == last
 }
 
 /// Whether the group is on its way from some voters to others (Ongaro's joint consensus): until that

@@ -302,6 +302,42 @@ impl Mesh {
         }
     }
 
+    /// Tells all nodes that this one ends: they need not wait for it until the deadline. To be called when
+    /// nothing is sent any more ([`Mesh::drain`]), and before [`Mesh::close`]. Waits until the neighbours
+    /// whose links are up have heard it.
+    pub async fn end(&self) {
+        let neighbours: Vec<_> = {
+            let mut switch = self.shared.switch.lock();
+            switch.end();
+            let ports = switch.ports.iter_mut().enumerate();
+            let up = ports.filter(|(_, port)| port.state == State::Up);
+            up.map(|(at, port)| {
+                port.is_heard = false;
+                (at, port.connection)
+            })
+            .collect()
+        };
+        loop {
+            {
+                let mut switch = self.shared.switch.lock();
+                // A report that was asked for behind the notice; one that was under way counts, too, which
+                // at worst has a neighbour wait for the deadline.
+                let is_silent = |&&(at, connection): &&(usize, u64)| {
+                    let port = &switch.ports[at];
+                    port.connection == connection && !port.is_heard
+                };
+                let silent: Vec<_> = neighbours.iter().filter(is_silent).collect();
+                if silent.is_empty() {
+                    return;
+                }
+                for (at, _) in silent {
+                    switch.ports[*at].ask();
+                }
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// How each link of this node is.
     pub fn links(&self) -> Vec<LinkStatus> {
         let switch = self.shared.switch.lock();

@@ -6,6 +6,8 @@
 //! to neighbour. A sender whose route has that link gets an error and starts a new *generation*:
 //! packets of an old one may have a gap before them, so the node before the link lets none of them
 //! pass any more, even when the link is back. Where the generation changes, the receiver is told.
+//!
+//! A node that ends as it should says so of its own links, and nobody waits for it until the deadline.
 
 use std::collections::HashMap;
 
@@ -27,6 +29,8 @@ struct Mark {
     is_gone: bool,
     /// Whether that was because the neighbour had restarted.
     is_restart: bool,
+    /// Whether that was because the node before it has ended.
+    is_end: bool,
 }
 
 /// Bytes of a mark in a notice.
@@ -115,7 +119,9 @@ impl Outages {
             bytes.put_u32_le(channel as u32);
             bytes.put_u64_le(mark.version);
             bytes.put_u32_le(mark.breaks);
-            bytes.put_u8(u8::from(mark.is_gone) | u8::from(mark.is_restart) << 1);
+            let flags = [mark.is_gone, mark.is_restart, mark.is_end];
+            let flags = flags.into_iter().zip(0..);
+            bytes.put_u8(flags.map(|(flag, bit)| u8::from(flag) << bit).sum());
         }
         bytes.freeze()
     }
@@ -131,7 +137,16 @@ impl Switch {
         self.ports[port].state = State::Gone;
         self.ports[port].forget();
         self.outages.all_are_stale(port);
-        self.mark(channel, mark.breaks + 1, true, is_restart);
+        self.mark(
+            channel,
+            Mark {
+                breaks: mark.breaks + 1,
+                is_gone: true,
+                is_restart,
+                is_end: false,
+                ..mark
+            },
+        );
         // Whoever sends from here has an error now; what remains is from elsewhere, or credit.
         for endpoint in &mut self.endpoints {
             for waiting in endpoint.waiting[port].drain(..) {
@@ -156,10 +171,32 @@ impl Switch {
         if let Some(mark) = self.outages.marks.get(&channel)
             && mark.is_gone
         {
-            let (breaks, is_restart) = (mark.breaks, mark.is_restart);
-            self.mark(channel, breaks, false, is_restart);
+            let mark = Mark {
+                is_gone: false,
+                ..*mark
+            };
+            self.mark(channel, mark);
         }
         self.grant(port);
+    }
+
+    /// This node ends: what comes from it by its links is over, which its neighbours and all behind them
+    /// are told.
+    pub fn end(&mut self) {
+        for port in 0..self.ports.len() {
+            let channel = self.ports[port].channel;
+            let mark = self.outages.marks.get(&channel).copied();
+            let mark = mark.unwrap_or_default();
+            self.mark(
+                channel,
+                Mark {
+                    breaks: mark.breaks + 1,
+                    is_gone: true,
+                    is_end: true,
+                    ..mark
+                },
+            );
+        }
     }
 
     /// Fills `batch` with what is to be written to a port's connection.
@@ -169,15 +206,11 @@ impl Switch {
         self.ports[port].fill(batch, notice);
     }
 
-    fn mark(&mut self, channel: usize, breaks: u32, is_gone: bool, is_restart: bool) {
+    /// Says this of a channel that leaves here, in a version of its own.
+    fn mark(&mut self, channel: usize, mark: Mark) {
         self.outages.version += 1;
-        let mark = Mark {
-            version: self.outages.version,
-            breaks,
-            is_gone,
-            is_restart,
-        };
-        self.learn(channel, mark);
+        let version = self.outages.version;
+        self.learn(channel, Mark { version, ..mark });
     }
 
     /// A notice came in.
@@ -203,6 +236,7 @@ impl Switch {
                 breaks,
                 is_gone: flags & 1 != 0,
                 is_restart: flags & 2 != 0,
+                is_end: flags & 4 != 0,
             };
             let known = self.outages.marks.get(&channel).copied();
             let known = known.unwrap_or_default();
@@ -212,7 +246,7 @@ impl Switch {
             } else if is_ours && mark != known && version >= known.version {
                 // From before this node restarted. What holds now must be newer.
                 self.outages.version = self.outages.version.max(version);
-                self.mark(channel, known.breaks, known.is_gone, known.is_restart);
+                self.mark(channel, known);
             }
         }
         Ok(())
@@ -289,13 +323,17 @@ impl Switch {
     pub fn unreachable(&self, destination: usize, channel: usize) -> MeshError {
         let marks = &self.outages.marks;
         let why = match marks.get(&channel).or(marks.get(&reverse(channel))) {
-            Some(mark) if mark.is_restart => "was interrupted: its far end has restarted",
-            _ => "is down for longer than mesh.deadline_ms",
+            Some(mark) if mark.is_end => {
+                let (before, _) = self.network.topology.channels[channel].from;
+                format!("is down: '{}' has ended", self.network.names[before])
+            }
+            Some(mark) if mark.is_restart => "was interrupted: its far end has restarted".into(),
+            _ => "is down for longer than mesh.deadline_ms".into(),
         };
         MeshError::Unreachable {
             node: self.network.names[destination].clone(),
             link: self.network.channel_name(channel),
-            why: why.into(),
+            why,
         }
     }
 }

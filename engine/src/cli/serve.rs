@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use futures::FutureExt;
+
 use crate::server::telemetry;
 use crate::server::{Limits, Server, ServerOptions, TlsFiles};
 use crate::{Engine, Error, Result};
@@ -23,7 +25,7 @@ pub(super) async fn run(database: &EngineArguments, serve: ServeArguments) -> Re
     let server = Server::bind(engine, options).await?;
     let asks_for_logins = server.asks_for_logins();
     // From when it is said to listen, it ends as it should.
-    let stop = until_signal()?;
+    let stop = until_signal()?.map(drop);
     // Scripts read these lines; everything else goes to standard error.
     let scheme = if has_tls { "grpc+tls" } else { "grpc" };
     println!("Flight SQL: {scheme}://{}", server.flight_address()?);

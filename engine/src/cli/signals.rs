@@ -56,9 +56,9 @@ pub(super) fn end_on_signal<'a>(
     Ok(())
 }
 
-/// Resolves at the first SIGTERM or SIGINT, when what serves is to finish what runs; a second one
-/// ends the process at once.
-pub(super) fn until_signal() -> Result<impl Future<Output = ()> + Send + 'static> {
+/// Resolves at the first SIGTERM or SIGINT, with which it was, when what serves is to finish what runs; a
+/// second one ends the process at once.
+pub(super) fn until_signal() -> Result<impl Future<Output = SignalKind> + Send + 'static> {
     let listen = |kind| signal(kind).map_err(|e| Error::io("listening for signals", e));
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
@@ -69,12 +69,13 @@ pub(super) fn until_signal() -> Result<impl Future<Output = ()> + Send + 'static
         }
     };
     Ok(async move {
-        next().await;
+        let first = next().await;
         tracing::info!(
             "stopping when the requests that run are finished; another signal stops at once"
         );
         tokio::spawn(async move {
             std::process::exit(128 + next().await.as_raw_value());
         });
+        first
     })
 }

@@ -244,6 +244,11 @@ fn the_catalog_outlives_its_heads() {
             true => leader,
             false => random.random_range(0..3),
         };
+        if victim == leader && random.random_bool(0.5) {
+            let handed = nodes.runtime.block_on(nodes.group(leader).hand_over());
+            println!("round {round}: node {leader} hands over: {handed:?}");
+            assert!(office.check_current().is_err());
+        }
         nodes.stop(victim);
         if victim == leader {
             let error = files[0]

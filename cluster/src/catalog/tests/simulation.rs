@@ -1,5 +1,5 @@
 //! The group in a time that is simulated: nodes end, come back, lose their disks and are cut off from
-//! others while heads write, for minutes that take a moment.
+//! others, and heads hand over, while heads write, for minutes that take a moment.
 //!
 //! A seed draws what happens and when. In which order tasks run that are ready at one time, and how
 //! long openraft waits for an election, it does not draw: the same seed gives the same faults, and a
@@ -7,13 +7,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use openraft::Vote;
 use rand::seq::IteratorRandom;
 use tokio::sync::mpsc;
 
 use super::runtime::Life;
 use super::*;
 use crate::mesh::tests::cables::Cables;
-use crate::mesh::tests::clock::run;
+use crate::mesh::tests::clock::{run, timeout};
 
 const DEADLINE: Duration = Duration::from_secs(1);
 /// In which a group whose nodes are all there is whole again.
@@ -97,7 +98,7 @@ impl Expected {
 struct Node {
     life: Life,
     group: Arc<Group>,
-    _mesh: Mesh,
+    mesh: Mesh,
 }
 
 struct Simulated {
@@ -194,17 +195,54 @@ impl Simulated {
             }
             let _ = over.send(node);
         });
-        self.nodes[node] = Some(Node {
-            life,
-            group,
-            _mesh: mesh,
-        });
+        self.nodes[node] = Some(Node { life, group, mesh });
     }
 
     fn stop(&mut self, node: usize) {
         if let Some(node) = self.nodes[node].take() {
             node.life.end();
         }
+    }
+
+    /// The node that leads, as far as it knows.
+    fn leader(&self) -> Option<usize> {
+        let mut running = self.running();
+        let leads = |node: &Node| matches!(*node.group.role().borrow(), Role::Leads(_));
+        running.find_map(|(at, node)| leads(node).then_some(at))
+    }
+
+    /// A head is told to end. It may be killed before it has handed over.
+    async fn hand_over(&mut self, at: usize) -> Option<NodeId> {
+        let node = self.nodes[at].as_ref()?;
+        let (group, life) = (Arc::clone(&node.group), node.life.clone());
+        let mut handed = life.spawn(async move { group.hand_over().await });
+        self.say(&format!("node {at} hands over"));
+        let patience = match self.random.random_bool(0.3) {
+            true => Duration::from_millis(self.random.random_range(0..200)),
+            false => PATIENCE,
+        };
+        let begun = Instant::now();
+        while !handed.is_finished() && begun.elapsed() < patience {
+            self.pass(Duration::from_millis(10)).await;
+        }
+        let given = match handed.is_finished() {
+            // It was stopped where nothing came of it.
+            true => (&mut handed).await.ok(),
+            false => None,
+        };
+        self.say(&match &given {
+            Some(Ok(node)) => format!("to node {}", node.0),
+            Some(Err(error)) => format!("to nobody: {error}"),
+            None => "and is killed meanwhile".into(),
+        });
+        if let Some(Ok(_)) = given
+            && let Some(node) = &self.nodes[at]
+            && self.random.random_bool(0.5)
+        {
+            let _ = timeout(DEADLINE, node.mesh.end()).await;
+        }
+        self.stop(at);
+        given?.ok()
     }
 
     fn running(&self) -> impl Iterator<Item = (usize, &Node)> {
@@ -266,6 +304,11 @@ impl Simulated {
     async fn fault(&mut self) {
         let count = self.nodes.len();
         let node = self.random.random_range(0..count);
+        if self.random.random_bool(0.3)
+            && let Some(leader) = self.leader()
+        {
+            self.hand_over(leader).await;
+        }
         match self.random.random_range(0..10) {
             0..4 if self.nodes[node].is_some() => {
                 let is_lost = self.is_whole() && self.random.random_bool(0.5);
@@ -401,6 +444,49 @@ impl Reign {
             false => Ok(()),
         }
     }
+}
+
+/// Where all nodes are there, the one that is asked to lead next does, in the very next term: nobody waits
+/// for a lease to be over.
+#[test]
+fn a_head_that_ends_hands_over() {
+    let seed = std::env::var("FLASHMESH_TEST_SEED");
+    let seed = seed.map_or_else(|_| rand::random(), |seed| seed.parse().unwrap());
+    let mut random = StdRng::seed_from_u64(seed);
+    let count = if random.random_bool(0.5) { 3 } else { 5 };
+    run(async move {
+        let mut simulated = Simulated::new(count, random);
+        simulated.say(&format!("FLASHMESH_TEST_SEED={seed}, {count} nodes"));
+        for node in 0..count {
+            simulated.start(node).await;
+        }
+        for _ in 0..5 {
+            simulated.until("all vote", Simulated::is_whole).await;
+            let leader = simulated.leader().unwrap();
+            let group = Arc::clone(&simulated.nodes[leader].as_ref().unwrap().group);
+            let before = group.raft.metrics().borrow().vote;
+            let life = simulated.nodes[leader].as_ref().unwrap().life.clone();
+            let (begun, told) = (Instant::now(), Arc::clone(&group));
+            let mut handed = life.spawn(async move { told.hand_over().await });
+            while !handed.is_finished() {
+                simulated.pass(Duration::from_millis(1)).await;
+            }
+            let next = (&mut handed).await.unwrap().unwrap();
+            let time = begun.elapsed().as_millis();
+            simulated.say(&format!("node {leader} to {} in {time} ms", next.0));
+            let next = simulated.nodes[usize::from(next.0)].as_ref().unwrap();
+            let now = next.group.raft.metrics().borrow().vote;
+            assert_eq!(
+                now,
+                Vote::new_committed(before.leader_id.term + 1, next.group.parts.own)
+            );
+            assert!(!group.parts.lease.holds());
+            // It holds the files.
+            drop(group);
+            simulated.stop(leader);
+            simulated.start(leader).await;
+        }
+    });
 }
 
 fn simulation(seed: u64) {

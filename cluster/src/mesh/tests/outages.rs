@@ -57,6 +57,13 @@ impl Bed {
         self.nodes[at] = None;
     }
 
+    /// Stops a node that says so before.
+    async fn end(&mut self, at: usize) {
+        let mesh = self.nodes[at].take().unwrap();
+        mesh.end().await;
+        mesh.close().await;
+    }
+
     fn endpoint(&self, at: usize, name: &str) -> Endpoint {
         self.nodes[at].as_ref().unwrap().endpoint(name).unwrap()
     }
@@ -111,6 +118,34 @@ fn senders_to_a_node_that_is_gone_are_told_which_link_is_down() {
         bed.start(3);
         until_it_arrives(&sender, &bed.endpoint(3, "e0"), 3).await;
         assert!(link(&bed).is_up);
+    });
+}
+
+#[test]
+fn who_ends_as_it_should_is_not_waited_for() {
+    run(async {
+        let mut bed = Bed::new(&racks::line(4, 1), "[mesh]\nlink_packets = 4");
+        let (sender, other) = (bed.endpoint(0, "e0"), bed.endpoint(2, "e0"));
+        until_it_arrives(&sender, &bed.endpoint(3, "e0"), 3).await;
+        bed.end(3).await;
+        // Before the deadline, as after it the link is called otherwise.
+        let error = first_error(&sender, 3).await;
+        let expected = MeshError::Unreachable {
+            node: "n3".into(),
+            link: "n3/0 → n2/1".into(),
+            why: "is down: 'n3' has ended".into(),
+        };
+        assert_eq!(error, expected);
+        assert_eq!(sender.send(node(3), Bytes::new()).await, Err(expected));
+        until_it_arrives(&sender, &other, 2).await;
+        bed.start(3);
+        until_it_arrives(&sender, &bed.endpoint(3, "e0"), 3).await;
+        // Who was between others ends, too.
+        bed.end(1).await;
+        let error = first_error(&sender, 3).await;
+        assert!(error.to_string().contains("'n1' has ended"), "{error}");
+        bed.start(1);
+        until_it_arrives(&sender, &bed.endpoint(3, "e0"), 3).await;
     });
 }
 

@@ -56,12 +56,13 @@ impl Running {
     }
 
     /// Every other node: serves its cards to the head, and passes clients on to it, until it is told to
-    /// end or `until` is there, which it then gives.
+    /// end or `until` is there, which it then gives. `retire` is called as it is told to end.
     pub(super) async fn serve_head<T>(
         &self,
         database: &EngineArguments,
         head: watch::Receiver<Option<NodeId>>,
         until: impl Future<Output = T>,
+        retire: impl FnOnce(),
     ) -> Result<Option<T>> {
         let (cards, worker) = self.serve_cards(database)?;
         let cards = Arc::new(cards);
@@ -87,7 +88,10 @@ impl Running {
             ))
         });
         let ended = tokio::select! {
-            () = stopping.cancelled() => None,
+            () = stopping.cancelled() => {
+                retire();
+                None
+            }
             ended = until => Some(ended),
         };
         closing.cancel();

@@ -2,6 +2,7 @@
 //! until another one is.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use flashmesh_cluster::DATABASE_FOLDER;
@@ -57,7 +58,10 @@ impl Running {
                 Err(_) => Role::Failed("it has ended".into()),
             }
         };
-        let ended = self.serve_head(database, group.head(), elected).await?;
+        // Who ends is made the head no more.
+        let retire = || group.retire();
+        let head = group.head();
+        let ended = self.serve_head(database, head, elected, retire).await?;
         match ended {
             None => Ok(()),
             Some(Role::Failed(why)) => Err(failed(&why)),
@@ -65,7 +69,7 @@ impl Running {
         }
     }
 
-    /// The head, as which it was elected, until it is told to end. When another one is elected, this process
+    /// The head, as which it was elected, until it is told to end; then it makes another node the head. When another one is elected, this process
     /// begins anew: what the head has in memory may not be so, and nobody may be answered from it any more.
     async fn lead(&self, database: &EngineArguments, group: &Group, leads: Role) -> Result<()> {
         tracing::info!("is the head now");
@@ -96,6 +100,13 @@ impl Running {
                 _ => Err(self.begin_anew(NOT_HEAD)),
             },
         };
+        let is_told_to_end = served.is_ok() && self.others_go_on.load(Ordering::Relaxed);
+        if is_told_to_end && *group.role().borrow() == leads {
+            match group.hand_over().await {
+                Ok(node) => tracing::info!(node = node.0, "another node is the head now"),
+                Err(error) => tracing::warn!(%error, "the others have to elect a head"),
+            }
+        }
         // What failed may have failed for that, and be told before it: who ends takes a vote along.
         match &served {
             Err(error) if !self.is_stopping() && self.is_deposed(group, &leads).await => {

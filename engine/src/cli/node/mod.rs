@@ -14,6 +14,7 @@ mod status;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,7 @@ use flashmesh_storage::flash::{FileFlash, FileFlashOptions};
 use flashmesh_storage::store::StoreCard;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -48,6 +50,8 @@ const MESH_THREADS: usize = 2;
 const COPIES_FILE: &str = "copies-behind";
 /// How long an ending node waits until its neighbours have what it sent.
 const DRAIN_MESH: Duration = Duration::from_secs(2);
+/// How long it waits until they have heard that it ends.
+const END_MESH: Duration = Duration::from_millis(500);
 
 /// Options of `flashmesh node`.
 #[derive(Debug, Args)]
@@ -89,11 +93,14 @@ struct Running {
     drain_time: Duration,
     /// Cancelled by a signal, from when the node is up or a head opens its database.
     stopping: OnceLock<CancellationToken>,
+    /// Whether that signal leaves the others to go on.
+    others_go_on: Arc<AtomicBool>,
     says_address: Once,
     started: Instant,
 }
 
-/// Runs a node until SIGTERM or SIGINT; a second signal ends the process at once.
+/// Runs a node until SIGTERM, or SIGINT, by which a head hands nothing over: a terminal's Ctrl-C is for all
+/// of its nodes. A second signal ends the process at once.
 pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) -> Result<ExitCode> {
     database.without_database()?;
     let rack = Arc::new(Rack::load(&arguments.file).map_err(of_rack)?);
@@ -139,12 +146,14 @@ pub(super) async fn run(database: &EngineArguments, arguments: NodeArguments) ->
         reporter,
         drain_time: arguments.drain_time,
         stopping: OnceLock::new(),
+        others_go_on: Arc::default(),
         says_address: Once::new(),
         started: Instant::now(),
     };
     running.serve(database).await?;
     // Others ask no more, and what they were sent arrives.
     let _ = timeout(DRAIN_MESH, running.mesh.drain()).await;
+    let _ = timeout(END_MESH, running.mesh.end()).await;
     tasks.shutdown().await;
     if let Some(mesh) = Arc::into_inner(running.mesh) {
         mesh.close().await;
@@ -186,7 +195,8 @@ impl Running {
             false => watch_head(self.commit_streams(), keepers),
         };
         let never = std::future::pending::<()>();
-        self.serve_head(database, head, never).await.map(drop)
+        let served = self.serve_head(database, head, never, || ()).await;
+        served.map(drop)
     }
 
     /// On which nodes agree on commits, beside what clients and commands send; a rack file of earlier
@@ -239,8 +249,10 @@ impl Running {
         }
         let (stop, signal) = (CancellationToken::new(), until_signal()?);
         let (reporter, stopping) = (Arc::clone(&self.reporter), stop.clone());
+        let others_go_on = Arc::clone(&self.others_go_on);
         tokio::spawn(async move {
-            signal.await;
+            let is_terminate = signal.await == SignalKind::terminate();
+            others_go_on.store(is_terminate, Ordering::Relaxed);
             reporter.set(NodeState::Stopping);
             stopping.cancel();
         });

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use flashmesh_cluster::{Node, Rack};
 
 use super::super::arguments::EngineArguments;
-use super::super::node::{NodeState, address, holder, of_rack, own_program};
+use super::super::node::{NodeState, NodeStatus, address, holder, of_rack, own_program};
 use super::super::signals::until_signal;
 use super::arguments::{RackDownArguments, RackUpArguments};
 use super::status::statuses;
@@ -87,14 +87,14 @@ pub(super) async fn up(engine: &EngineArguments, arguments: &RackUpArguments) ->
     tokio::pin!(signal);
     let ready = tokio::select! {
         ready = ready => Some(ready),
-        () = &mut signal => None,
+        _ = &mut signal => None,
     };
     let ended = match ready {
         Some(Ok(())) => {
             announce(&rack).await?;
             let all_ended = tokio::select! {
                 all_ended = until_ended(&mut started) => Some(all_ended),
-                () = &mut signal => None,
+                _ = &mut signal => None,
             };
             all_ended.unwrap_or(Ok(()))
         }
@@ -318,7 +318,8 @@ pub(super) async fn down(arguments: &RackDownArguments) -> Result<ExitCode> {
 }
 
 /// Ends nodes; those that still run when the time is over. The head goes first: it finishes what
-/// clients of all nodes ask, and that travels over the others. These stay where it does.
+/// clients of all nodes ask, and that travels over the others. These stay where it does. It makes
+/// another node the head, unless none is left.
 pub(super) async fn stop<'a>(
     rack: &Rack,
     nodes: &[&'a Node],
@@ -330,10 +331,19 @@ pub(super) async fn stop<'a>(
         let mut statuses = statuses.iter();
         statuses.any(|status| status.is_head && status.name == node.name)
     };
+    let is_left = |status: &NodeStatus| {
+        let goes = nodes.iter().any(|node| node.name == status.name);
+        !goes && status.state == NodeState::Up
+    };
+    let hands_over = rack.keepers().is_empty() || statuses.iter().any(is_left);
+    let to_heads = match hands_over {
+        true => libc::SIGTERM,
+        false => libc::SIGINT,
+    };
     let (heads, others): (Vec<&Node>, Vec<&Node>) = nodes.iter().copied().partition(is_head);
-    for group in [heads, others] {
+    for (group, signal) in [(heads, to_heads), (others, libc::SIGTERM)] {
         for node in &group {
-            send(node, libc::SIGTERM)?;
+            send(node, signal)?;
         }
         let mut left = until_gone(group, limit).await?;
         if kill && !left.is_empty() {
