@@ -9,6 +9,7 @@
 //!
 //! A node that is elected takes office by an entry with a term of its own, which cards hold writers to
 //! ([`crate::cards`]); whoever was head before finds that it is not, and starts anew as a process.
+//! A head that is told to end has another one elected before ([`Group::hand_over`]).
 
 mod election;
 mod entry;
