@@ -21,9 +21,6 @@ FILES = {
     "quotes within values": 'id,s\n1,5" pipe\n2,"6"" pipe"\n',
     "carriage returns": "a,b\r\n1,x\r\n2,y\r\n",
     "no end": "a,b\n1,x",
-    "no headers, and a value that is missing below": "1,alice,2020-01-01\n2,bob,\n",
-    "no headers, and a value that is missing everywhere below": "1,alice\n,bob\n",
-    "no headers, and a fraction": "alice,1.5\nbob,2\n",
     "semicolons": "a;b\n1;x\n2;y, z\n",
     "semicolons beside commas in numbers": "name;price\nx;1,5\ny;2,25\n",
     "semicolons without headers": "1;x\n2;y\n",
@@ -44,6 +41,22 @@ def test_small_files_are_what_duckdb_reads(tmp_path, name):
         if expected:
             con.load("t", str(file))
             assert con.execute("SELECT * FROM t ORDER BY 1").fetchall() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1,alice,5.5\n2,bob,\n", [(1, "alice", 5.5), (2, "bob", None)]),
+        ("1,alice\n,bob\n", [(1, "alice"), (None, "bob")]),
+        ("alice,1.5\nbob,2\n", [("alice", 1.5), ("bob", 2.0)]),
+    ],
+)
+def test_first_rows_that_are_unlike_others_are_kept(tmp_path, text, expected):
+    """DuckDB takes them for names."""
+    file = tmp_path / "f.csv"
+    file.write_text(text)
+    with flashmesh.connect() as con:
+        assert con.execute(f"SELECT * FROM '{file}' ORDER BY 1 NULLS LAST").fetchall() == expected
 
 
 def test_what_is_said_of_headers_counts(tmp_path):
