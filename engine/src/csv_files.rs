@@ -199,7 +199,7 @@ impl Beginning {
     }
 
     /// Whether the first line has no text where those below it have none, and one value that is no text: then it names
-    /// no columns, as DuckDB sees it.
+    /// no columns.
     async fn is_data(
         &self,
         options: &CsvOptions,
