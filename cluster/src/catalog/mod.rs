@@ -311,7 +311,8 @@ impl Group {
     }
 
     /// Gives up the lead for good, as the process ends, and has a node elected that lacks nothing; gives
-    /// that one. What the office is asked for fails from then on. It takes two deadlines at most.
+    /// that one. What the office is asked for fails from then on. It waits
+    /// a deadline for such a node, and one for each that it asks and that is not elected.
     ///
     /// # Errors
     /// `Io` where no other node took it, and why: they elect one as if this one had gone away.
