@@ -27,16 +27,17 @@ impl ExprPlanner for MapValues {
             _ => false,
         };
         let RawFieldAccessExpr { field_access, expr } = access;
-        match field_access {
-            GetFieldAccess::ListIndex { key } if has_other_keys => {
-                let values = map_extract_udf().call(vec![expr, *key]);
-                let value = array_element_udf().call(vec![values, lit(1_i64)]);
-                Ok(PlannerResult::Planned(value))
+        let key = match &field_access {
+            GetFieldAccess::ListIndex { key } => Some(key.as_ref().clone()),
+            GetFieldAccess::NamedStructField { name } => Some(lit(name.clone())),
+            GetFieldAccess::ListRange { .. } => None,
+        };
+        Ok(match key.filter(|_| has_other_keys) {
+            Some(key) => {
+                let values = map_extract_udf().call(vec![expr, key]);
+                PlannerResult::Planned(array_element_udf().call(vec![values, lit(1_i64)]))
             }
-            field_access => Ok(PlannerResult::Original(RawFieldAccessExpr {
-                field_access,
-                expr,
-            })),
-        }
+            None => PlannerResult::Original(RawFieldAccessExpr { field_access, expr }),
+        })
     }
 }
