@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 
 use arrow::array::RecordBatch;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{self, Query, Select, TableFactor, VisitorMut, With};
 
@@ -107,6 +108,21 @@ impl Session {
         with: Option<With>,
         variables: &Values,
     ) -> Result<Vec<RecordBatch>> {
+        let plan = self.plan_over(text, table, with, variables).await?;
+        Ok(Box::pin(self.execute(plan)).await?.collect().await?)
+    }
+
+    /// The plan of such a query.
+    ///
+    /// # Errors
+    /// Those of planning it.
+    pub(crate) async fn plan_over(
+        &self,
+        text: &str,
+        table: TableFactor,
+        with: Option<With>,
+        variables: &Values,
+    ) -> Result<LogicalPlan> {
         let Some(ParsedStatement::Statement(mut parsed)) = self.parse(text)?.pop() else {
             return Err(Error::usage("there is no query to run"));
         };
@@ -117,7 +133,6 @@ impl Session {
             from.relation = table;
             query.with = with;
         }
-        let plan = Box::pin(self.plan_in(ParsedStatement::Statement(parsed), variables)).await?;
-        Ok(Box::pin(self.execute(plan)).await?.collect().await?)
+        Box::pin(self.plan_in(ParsedStatement::Statement(parsed), variables)).await
     }
 }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use arrow::datatypes::Schema;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Column, SchemaError, TableReference};
+use datafusion::common::{Column, TableReference};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as ParsedStatement;
@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{Expr, Ident, VisitorMut};
 
 use crate::clauses;
 use crate::names::name_of;
+use crate::reused_aliases::not_found;
 
 /// Writes a column's name as it is made where a statement could not be planned for that; the name that was written.
 pub(crate) fn write_capitals(
@@ -55,28 +56,18 @@ pub(crate) fn has_any(plan: &LogicalPlan, names: &[String]) -> Result<bool> {
 
 /// The name that no column has, and that of the columns which have it with capitals.
 fn meant(error: &DataFusionError) -> Option<(Column, String)> {
-    match error.find_root() {
-        DataFusionError::SchemaError(error, _) => match error.as_ref() {
-            SchemaError::FieldNotFound {
-                field,
-                valid_fields,
-            } => {
-                let mut meant = valid_fields.iter().filter(|made| {
-                    let is_of_table = match (&field.relation, &made.relation) {
-                        (Some(asked), Some(made)) => asked.table() == made.table(),
-                        (asked, _) => asked.is_none(),
-                    };
-                    is_of_table && made.name.to_lowercase() == field.name
-                });
-                let made = meant.next()?.name.clone();
-                let is_certain = meant.all(|other| other.name == made);
-                (made != field.name && is_certain).then(|| (field.as_ref().clone(), made))
-            }
-            _ => None,
-        },
-        DataFusionError::Collection(errors) => errors.iter().find_map(meant),
-        _ => None,
-    }
+    not_found(error, &|field, there| {
+        let mut meant = there.iter().filter(|made| {
+            let is_of_table = match (&field.relation, &made.relation) {
+                (Some(asked), Some(made)) => asked.table() == made.table(),
+                (asked, _) => asked.is_none(),
+            };
+            is_of_table && made.name.to_lowercase() == field.name
+        });
+        let made = meant.next()?.name.clone();
+        let is_certain = meant.all(|other| other.name == made);
+        (made != field.name && is_certain).then(|| (field.clone(), made))
+    })
 }
 
 struct Names {

@@ -1,33 +1,39 @@
-//! `COLUMNS('regex')`, `COLUMNS(*)` and `* RENAME (a AS b)` in a SELECT list: the columns are looked up and
-//! written out before the statement is planned. So are those of `count(t.*)` over an outer join, which counts the rows
+//! `COLUMNS('regex')`, `COLUMNS(*)`, `* RENAME (a AS b)` and `* REPLACE (f(a) AS a)` in a SELECT list: the columns are
+//! looked up and written out before the statement is planned. So are those of `* EXCLUDE (a)` where tables are joined
+//! by USING, whose columns are ambiguous to the planner, and of `count(t.*)` over an outer join, which counts the rows
 //! that have one of `t`: the planner counts all.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::common::DFSchema;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, Cte, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    JoinOperator, ObjectName, Query, RenameSelectItem, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins, Value, VisitMut as _, VisitorMut,
-    WildcardAdditionalOptions, With, visit_expressions, visit_expressions_mut,
+    self, BinaryOperator, Cte, ExcludeSelectItem, Expr, FunctionArg, FunctionArgExpr,
+    FunctionArguments, Ident, JoinOperator, ObjectName, Query, RenameSelectItem, Select,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins, Value,
+    VisitMut as _, VisitorMut, WildcardAdditionalOptions, With, visit_expressions,
+    visit_expressions_mut,
 };
 use regex::Regex;
 
 use crate::Session;
 use crate::asked_first::{Pending, first};
-use crate::clauses::{self, arguments_of_columns, call};
+use crate::clauses::{
+    self, arguments_of_columns, call, has_table, joins_by_keys, order_by_places, write_out_keys,
+};
 use crate::error::{Error, Result};
-use crate::names::{name_of, quoted_text};
+use crate::names::quoted_text;
 use crate::parameters::Values;
 
 /// What one COLUMNS stands for.
 #[derive(Debug, Clone, PartialEq)]
 enum Wanted {
-    All(Box<WildcardAdditionalOptions>),
-    /// Those of a table.
-    Of(ObjectName, Box<WildcardAdditionalOptions>),
+    /// All but those.
+    All(Vec<ObjectName>),
+    /// Those of a table but those.
+    Of(ObjectName, Vec<ObjectName>),
     /// Those in whose names it is found.
     Matching(String),
     /// Those of these names.
@@ -38,11 +44,40 @@ enum Wanted {
 #[derive(Debug, Clone)]
 struct Column {
     expr: Expr,
+    table: Option<String>,
     name: String,
 }
 
+impl Column {
+    /// Whether a name that was written is meant to be that of the column, of all that there are.
+    fn is_called(&self, name: &ObjectName, all: &[Self]) -> bool {
+        let mut parts = name.0.iter().rev().map(|part| part.as_ident());
+        let Some(Some(own)) = parts.next() else {
+            return false;
+        };
+        let is_of = |table: &Ident| {
+            self.table
+                .as_ref()
+                .is_some_and(|known| known.eq_ignore_ascii_case(&table.value))
+        };
+        self.is_named(own, all) && parts.next().is_none_or(|table| table.is_some_and(is_of))
+    }
+
+    /// The same of a name without a table. Without quotes it is also that of a column with capitals, if no other has it.
+    fn is_named(&self, written: &Ident, all: &[Self]) -> bool {
+        let is_exact = |column: &Self| column.name == written.value;
+        match written.quote_style.is_some() || all.iter().any(is_exact) {
+            true => is_exact(self),
+            false => self.name.eq_ignore_ascii_case(&written.value),
+        }
+    }
+}
+
+/// What marks a star that the planner is to write out.
+const LEFT: &str = "flashmesh:left";
+
 impl Session {
-    /// Writes columns out where a SELECT list asks for them by COLUMNS or RENAME.
+    /// Writes columns out where a SELECT list asks for them by COLUMNS and the like.
     ///
     /// # Errors
     /// [`Error::Usage`] where there are none, and for COLUMNS elsewhere; those of planning FROM.
@@ -57,9 +92,13 @@ impl Session {
         while let Some((scopes, Asking(mut select))) = first(statement) {
             self.count_rows(&scopes, &mut select, variables).await;
             select.projection = self.written_out(scopes, &select, variables).await?;
+            write_out_keys(&mut select)?;
             let _ = clauses::visit(statement, &mut Replace(Some(select)));
         }
-        match is_there(statement) {
+        let ControlFlow::Continue(()) = clauses::visit(statement, &mut Places);
+        let is_there = is_there(statement);
+        let ControlFlow::Continue(()) = clauses::visit(statement, &mut Unmark);
+        match is_there {
             false => Ok(()),
             true => Err(Error::usage(
                 "COLUMNS stands in a SELECT list alone; name the columns elsewhere",
@@ -72,7 +111,7 @@ impl Session {
     async fn count_rows(&self, scopes: &[With], select: &mut Select, variables: &Values) {
         let mut known = HashMap::new();
         for table in counted(select) {
-            let of = Wanted::Of(table.clone(), Box::default());
+            let of = Wanted::Of(table.clone(), Vec::new());
             let columns = self.columns_of(scopes, select, &of, variables).await;
             let all = FunctionArgExpr::Wildcard;
             known.insert(table, columns.map_or(all, |columns| has_row(&columns)));
@@ -90,23 +129,24 @@ impl Session {
         let mut items = Vec::with_capacity(select.projection.len());
         for item in &select.projection {
             match item {
-                SelectItem::Wildcard(options) if options.opt_rename.is_some() => {
-                    let all = Wanted::All(Box::new(options.clone()));
-                    let columns = self.columns_of(&scopes, select, &all, variables).await?;
-                    items.extend(renamed(columns, options.opt_rename.as_ref()));
-                }
-                SelectItem::QualifiedWildcard(
-                    SelectItemQualifiedWildcardKind::ObjectName(table),
-                    options,
-                ) if options.opt_rename.is_some() => {
-                    let of = Wanted::Of(table.clone(), Box::new(options.clone()));
-                    let columns = self.columns_of(&scopes, select, &of, variables).await?;
-                    items.extend(renamed(columns, options.opt_rename.as_ref()));
-                }
-                SelectItem::QualifiedWildcard(_, options) if options.opt_rename.is_some() => {
-                    return Err(Error::usage(
-                        "RENAME takes the columns of a table: t.* RENAME (…)",
-                    ));
+                SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options)
+                    if is_starred(item, &select.from) =>
+                {
+                    let excluded = excluded(options);
+                    let wanted = match item {
+                        SelectItem::QualifiedWildcard(
+                            SelectItemQualifiedWildcardKind::ObjectName(table),
+                            _,
+                        ) => Wanted::Of(table.clone(), excluded),
+                        _ => Wanted::All(excluded),
+                    };
+                    let columns = self.columns_of(&scopes, select, &wanted, variables).await;
+                    match columns {
+                        Ok(columns) => items.extend(said(columns, options)?),
+                        Err(error) if options.opt_rename.is_some() => return Err(error),
+                        // FROM can't be planned by itself where it uses columns of a query around.
+                        Err(_) => items.push(left(item)),
+                    }
                 }
                 SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
                     let Some(wanted) = wanted(expr)? else {
@@ -151,24 +191,18 @@ impl Session {
             && let ast::SetExpr::Select(probe) = query.body.as_mut()
         {
             probe.from.clone_from(&select.from);
-            if let (
-                Wanted::All(options) | Wanted::Of(_, options),
-                [SelectItem::Wildcard(of) | SelectItem::QualifiedWildcard(_, of)],
-            ) = (wanted, probe.projection.as_mut_slice())
-            {
-                if options.opt_replace.is_some() || options.opt_ilike.is_some() {
-                    return Err(Error::usage(
-                        "RENAME stands beside EXCLUDE alone; replace columns in a query around it",
-                    ));
-                }
-                of.opt_exclude.clone_from(&options.opt_exclude);
-                of.opt_except.clone_from(&options.opt_except);
-            }
-            query.with = merged(scopes);
+            query.with = merged(&without_asking(scopes));
         }
         let statement = ParsedStatement::Statement(statement);
         let plan = Box::pin(self.plan_in(statement, variables)).await?;
-        let all = columns(plan.schema(), matches!(wanted, Wanted::Of(..)));
+        let mut all = columns(plan.schema(), matches!(wanted, Wanted::Of(..)));
+        if let Wanted::All(excluded) | Wanted::Of(_, excluded) = wanted {
+            for name in excluded {
+                check_there("EXCLUDE", name, &all)?;
+            }
+            let known = all.clone();
+            all.retain(|column| !excluded.iter().any(|name| column.is_called(name, &known)));
+        }
         if let Wanted::Named(names) = wanted
             && let Some(missing) = names.iter().find(|n| all.iter().all(|of| of.name != **n))
         {
@@ -188,7 +222,8 @@ impl Session {
             .columns()
             .into_iter()
             .map(|column| column.name);
-        match found.is_empty() {
+        let is_star = matches!(wanted, Wanted::All(_) | Wanted::Of(..));
+        match found.is_empty() && !is_star {
             false => Ok(found),
             true => Err(Error::usage(format!(
                 "COLUMNS finds none; there are: {}",
@@ -229,31 +264,71 @@ fn columns(schema: &DFSchema, has_tables: bool) -> Vec<Column> {
         };
         Column {
             expr,
+            table: table.map(|table| table.table().to_owned()),
             name: field.name().clone(),
         }
     });
     columns.collect()
 }
 
-/// Columns as they are called behind RENAME. A name that none has is passed over, as in DuckDB.
-fn renamed(
-    columns: Vec<Column>,
-    names: Option<&RenameSelectItem>,
-) -> impl Iterator<Item = SelectItem> {
-    let names = match names {
-        Some(RenameSelectItem::Single(name)) => vec![name.clone()],
-        Some(RenameSelectItem::Multiple(names)) => names.clone(),
+/// What EXCLUDE and EXCEPT name.
+fn excluded(options: &WildcardAdditionalOptions) -> Vec<ObjectName> {
+    let mut names = match &options.opt_exclude {
+        Some(ExcludeSelectItem::Single(name)) => vec![name.clone()],
+        Some(ExcludeSelectItem::Multiple(names)) => names.clone(),
         None => Vec::new(),
     };
-    columns.into_iter().map(move |Column { expr, name }| {
-        match names.iter().find(|new| name_of(&new.ident) == name) {
-            Some(new) => SelectItem::ExprWithAlias {
-                expr,
-                alias: new.alias.clone(),
-            },
+    if let Some(except) = &options.opt_except {
+        let others = std::iter::once(&except.first_element).chain(&except.additional_elements);
+        names.extend(others.map(|name| ObjectName::from(vec![name.clone()])));
+    }
+    names
+}
+
+/// # Errors
+/// [`Error::Usage`] where no column has the name.
+fn check_there(clause: &str, name: &ObjectName, columns: &[Column]) -> Result<()> {
+    if columns.iter().any(|column| column.is_called(name, columns)) {
+        return Ok(());
+    }
+    let names = columns.iter().map(|column| column.name.as_str());
+    Err(Error::usage(format!(
+        "{clause} names '{name}', which is not there; there are: {}",
+        names.collect::<Vec<_>>().join(", ")
+    )))
+}
+
+/// Columns as REPLACE computes them and RENAME calls them. A name in RENAME that none has is passed over, as in DuckDB.
+///
+/// # Errors
+/// [`Error::Usage`] for a name in REPLACE that none has.
+fn said(columns: Vec<Column>, options: &WildcardAdditionalOptions) -> Result<Vec<SelectItem>> {
+    let names = match &options.opt_rename {
+        Some(RenameSelectItem::Single(name)) => std::slice::from_ref(name),
+        Some(RenameSelectItem::Multiple(names)) => names.as_slice(),
+        None => &[],
+    };
+    let replaced = options.opt_replace.iter();
+    let replaced: Vec<_> = replaced.flat_map(|replaced| &replaced.items).collect();
+    for item in &replaced {
+        let name = ObjectName::from(vec![item.column_name.clone()]);
+        check_there("REPLACE", &name, &columns)?;
+    }
+    let items = columns.iter().map(|column| {
+        let mut computed = replaced.iter();
+        let computed = computed.find(|item| column.is_named(&item.column_name, &columns));
+        let mut names = names.iter();
+        let alias = match names.find(|new| column.is_named(&new.ident, &columns)) {
+            Some(new) => Some(new.alias.clone()),
+            None => computed.map(|_| Ident::with_quote('"', &column.name)),
+        };
+        let expr = computed.map_or(&column.expr, |item| &item.expr).clone();
+        match alias {
+            Some(alias) => SelectItem::ExprWithAlias { expr, alias },
             None => SelectItem::UnnamedExpr(expr),
         }
-    })
+    });
+    Ok(items.collect())
 }
 
 /// How a column that is computed of another one is called: as that, if nothing is said.
@@ -303,17 +378,17 @@ fn wanted(expr: &Expr) -> Result<Option<Wanted>> {
 fn wanted_of(args: &[FunctionArg]) -> Result<Wanted> {
     let text = |expr| quoted_text(expr).map(str::to_owned);
     let wanted = match args {
-        [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] => Some(Wanted::All(Box::default())),
+        [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] => Some(Wanted::All(Vec::new())),
         [FunctionArg::Unnamed(FunctionArgExpr::WildcardWithOptions(options))] => {
             let known = WildcardAdditionalOptions {
                 wildcard_token: options.wildcard_token.clone(),
                 opt_exclude: options.opt_exclude.clone(),
                 ..WildcardAdditionalOptions::default()
             };
-            (known == *options).then(|| Wanted::All(Box::new(known)))
+            (known == *options).then(|| Wanted::All(excluded(&known)))
         }
         [FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(table))] => {
-            Some(Wanted::Of(table.clone(), Box::default()))
+            Some(Wanted::Of(table.clone(), Vec::new()))
         }
         [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Array(list)))] => {
             let names = list.elem.iter().map(text);
@@ -342,16 +417,30 @@ fn with_column(mut expr: Expr, column: &Column) -> Expr {
     expr
 }
 
-/// One WITH of several, of which the inner ones hide the outer ones, without queries that ask for columns
-/// themselves.
+/// The scopes without queries that ask for columns themselves. One that names itself has the columns of its first part.
+fn without_asking(scopes: &[With]) -> Vec<With> {
+    let asks = |query: &Query| query.clone().visit(&mut Present).is_break();
+    let mut scopes = scopes.to_vec();
+    for with in &mut scopes {
+        for table in &mut with.cte_tables {
+            if asks(&table.query)
+                && with.recursive
+                && let SetExpr::SetOperation { left, .. } = table.query.body.as_ref()
+            {
+                table.query.body = left.clone();
+            }
+        }
+        with.cte_tables.retain(|table| !asks(&table.query));
+    }
+    scopes
+}
+
+/// One WITH of several, of which the inner ones hide the outer ones.
 fn merged(scopes: &[With]) -> Option<With> {
     let mut tables: Vec<Cte> = Vec::new();
     for table in scopes.iter().flat_map(|with| &with.cte_tables) {
         tables.retain(|known| known.alias.name != table.alias.name);
-        let mut query = table.query.clone();
-        if query.visit(&mut Present).is_continue() {
-            tables.push(table.clone());
-        }
+        tables.push(table.clone());
     }
     let first = scopes.first()?;
     (!tables.is_empty()).then(|| With {
@@ -385,7 +474,8 @@ impl VisitorMut for Present {
     type Break = ();
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
-        match select.projection.iter().any(is_renamed) || !counted(select).is_empty() {
+        let is_starred = |item| is_starred(item, &select.from);
+        match select.projection.iter().any(is_starred) || !counted(select).is_empty() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
@@ -399,17 +489,29 @@ impl VisitorMut for Present {
     }
 }
 
-fn is_renamed(item: &SelectItem) -> bool {
+/// Whether an item stands for columns of a FROM that are to be written out.
+fn is_starred(item: &SelectItem, from: &[TableWithJoins]) -> bool {
     match item {
-        SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => {
-            options.opt_rename.is_some()
+        SelectItem::Wildcard(options) => {
+            options.opt_alias.is_none()
+                && (options.opt_rename.is_some()
+                    || options.opt_replace.is_some()
+                    || !excluded(options).is_empty() && from.iter().any(joins_by_keys))
+        }
+        // Of others the planner knows the columns.
+        SelectItem::QualifiedWildcard(
+            SelectItemQualifiedWildcardKind::ObjectName(table),
+            options,
+        ) => {
+            let parts = table.0.iter().filter_map(|part| part.as_ident().cloned());
+            options.opt_rename.is_some() && has_table(from, &parts.collect::<Vec<_>>())
         }
         _ => false,
     }
 }
 
-fn asks(item: &SelectItem) -> bool {
-    is_renamed(item)
+fn asks(item: &SelectItem, from: &[TableWithJoins]) -> bool {
+    is_starred(item, from)
         || match item {
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
                 let found = visit_expressions(expr, |part| match arguments_of_columns(part) {
@@ -515,6 +617,7 @@ fn has_outer_join(table: &TableWithJoins) -> bool {
 
 /// Whether something in a SELECT is to be written out.
 fn is_asking(select: &mut Select) -> bool {
+    let asks = |item| asks(item, &select.from);
     select.projection.iter().any(asks) || !counted(select).is_empty()
 }
 
@@ -524,6 +627,50 @@ struct Asking(Select);
 impl Pending for Asking {
     fn in_select(select: &mut Select) -> Option<Self> {
         is_asking(select).then(|| Self(select.clone()))
+    }
+}
+
+/// A star that the planner is to write out.
+fn left(item: &SelectItem) -> SelectItem {
+    let mut item = item.clone();
+    if let SelectItem::Wildcard(options) = &mut item {
+        options.opt_alias = Some(Ident::new(LEFT));
+    }
+    item
+}
+
+/// Takes the marks off such stars.
+struct Unmark;
+
+impl VisitorMut for Unmark {
+    type Break = Infallible;
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
+        for item in &mut select.projection {
+            if let SelectItem::Wildcard(options) = item
+                && options
+                    .opt_alias
+                    .as_ref()
+                    .is_some_and(|name| name.value == LEFT)
+            {
+                options.opt_alias = None;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Orders by all columns of which it is known now how many there are.
+struct Places;
+
+impl VisitorMut for Places {
+    type Break = Infallible;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Infallible> {
+        if let Some(order_by) = &mut query.order_by {
+            order_by_places(order_by, &query.body);
+        }
+        ControlFlow::Continue(())
     }
 }
 

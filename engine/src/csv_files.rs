@@ -18,7 +18,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 /// Rows that are looked at where nobody says how many.
-const ROWS: usize = 1000;
+pub(crate) const SAMPLED_ROWS: usize = 1000;
 /// What separates values where no commas do.
 const DELIMITERS: [u8; 3] = *b";\t|";
 /// Bytes of a file that are looked at, at most.
@@ -68,7 +68,11 @@ impl CsvFiles {
                 true => path.to_owned(),
                 false => format!("/{}", file.location),
             };
-            let rows = self.format.options().schema_infer_max_rec.unwrap_or(ROWS);
+            let rows = self
+                .format
+                .options()
+                .schema_infer_max_rec
+                .unwrap_or(SAMPLED_ROWS);
             let mut beginning = Beginning::read(&store, &file, self.format.options(), rows).await?;
             if self.schemas.is_empty()
                 && may_guess

@@ -116,9 +116,13 @@ fn describe(error: &DataFusionError) -> String {
                 .unwrap_or(&message);
             format!("syntax error: {message}")
         }
-        DataFusionError::Plan(message)
-        | DataFusionError::Execution(message)
-        | DataFusionError::Configuration(message) => without_backtrace(message).to_string(),
+        DataFusionError::Plan(message) => {
+            let text = without_backtrace(message);
+            refused_values(text).unwrap_or_else(|| text.to_string())
+        }
+        DataFusionError::Execution(message) | DataFusionError::Configuration(message) => {
+            without_backtrace(message).to_string()
+        }
         DataFusionError::NotImplemented(message) => {
             format!("not supported: {}", without_backtrace(message))
         }

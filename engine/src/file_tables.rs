@@ -51,9 +51,9 @@ impl UrlTableFactory for FileTables {
         let state = session.read().clone();
         let by_name = || (vec![name.to_string()], FileOptions::default());
         let (paths, options) = files.unwrap_or_else(by_name);
-        Ok(Some(match options.null {
-            None => Arc::new(open(&paths, &options, None, &state).await?),
-            Some(_) => {
+        Ok(Some(match options.need_a_query() {
+            false => open(&paths, &options, None, &state).await?,
+            true => {
                 let context = SessionContext::new_with_state(state);
                 read(&context, &paths, &options, None).await?.into_view()
             }

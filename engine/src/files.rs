@@ -6,8 +6,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::DFSchema;
+use datafusion::catalog::TableProvider;
+use datafusion::common::{Column, DFSchema};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
@@ -21,8 +23,10 @@ use futures::StreamExt;
 use glob::{MatchOptions, Pattern, PatternError};
 use url::Url;
 
-use crate::csv_files::{CsvFiles, with_types_of};
+use crate::csv_files::{CsvFiles, SAMPLED_ROWS, with_types_of};
 use crate::error::{Error, Result};
+use crate::named_files::NamedFiles;
+use crate::written_moments::WrittenMoments;
 use crate::written_types::type_to_read;
 
 /// How to read files whose format leaves questions open. Parquet and Arrow files answer them
@@ -60,6 +64,26 @@ pub struct FileOptions {
     pub all_text: bool,
     /// CSV: how many rows are looked at to find the types of columns; `None`: 1,000.
     pub sample_rows: Option<usize>,
+    /// CSV: how dates are written, in the signs of strftime; `None`: as in ISO 8601.
+    pub date_format: Option<String>,
+    /// CSV: the same of timestamps.
+    pub timestamp_format: Option<String>,
+    /// CSV: lines may have fewer values than there are columns, and NULL for the others.
+    pub missing_values: bool,
+    /// CSV: files of different columns are one table of all of them, with NULL where a file has none.
+    pub union_by_name: bool,
+    /// What a column is called, behind all others, that says of which file a row is.
+    pub file_name: Option<String>,
+}
+
+impl FileOptions {
+    /// Whether files are read by [`read`] alone.
+    pub(crate) fn need_a_query(&self) -> bool {
+        self.null.is_some()
+            || self.union_by_name
+            || self.date_format.is_some()
+            || self.timestamp_format.is_some()
+    }
 }
 
 /// A file name's ending, the format it stands for, and the options that it alone implies.
@@ -98,18 +122,34 @@ pub(crate) async fn open(
     options: &FileOptions,
     target: Option<&Schema>,
     state: &SessionState,
-) -> Result<ListingTable> {
+) -> Result<Arc<dyn TableProvider>> {
     let (config, schema) = listing_config(paths, options, target, state).await?;
-    Ok(ListingTable::try_new(config.with_schema(Arc::new(schema)))?)
+    table(config, schema, options)
 }
 
-/// Opens files as [`open`] does, and takes [`FileOptions::null`] as well.
+fn table(
+    config: ListingTableConfig,
+    schema: Schema,
+    options: &FileOptions,
+) -> Result<Arc<dyn TableProvider>> {
+    let table = ListingTable::try_new(config.with_schema(Arc::new(schema)))?;
+    Ok(match &options.file_name {
+        None => Arc::new(table),
+        Some(column) => Arc::new(NamedFiles::new(table, column)?),
+    })
+}
+
+/// Opens files as [`open`] does, and takes as well what it does not of [`FileOptions`]: `null`, `union_by_name` and the
+/// formats of dates and timestamps.
 pub(crate) async fn read(
     context: &SessionContext,
     paths: &[String],
     options: &FileOptions,
     target: Option<&Schema>,
 ) -> Result<DataFrame> {
+    if options.union_by_name {
+        return read_by_name(context, paths, options, target).await;
+    }
     let state = context.state();
     let (config, schema) = listing_config(paths, options, target, &state).await?;
     let is_csv = config
@@ -117,35 +157,117 @@ pub(crate) async fn read(
         .as_ref()
         .is_some_and(|options| options.format.get_ext() == "csv");
     let null = options.null.as_deref().filter(|_| is_csv);
+    let (dates, timestamps) = (&options.date_format, &options.timestamp_format);
+    let moments = WrittenMoments::new(dates.as_deref(), timestamps.as_deref());
+    let moments = moments.filter(|_| is_csv);
     // DataFusion 55 heeds `null_regex` when it infers a CSV file's schema, but not when it reads
     // the file: so fields are read as text, compared, and then given their type.
-    let read_as = match null {
-        Some(_) => typed(&schema, |_| Some(DataType::Utf8View)),
-        None => schema.clone(),
+    let is_said = |name: &str| {
+        let mut said = options.types.iter().chain(&options.columns);
+        said.any(|(said, _)| said == name)
     };
-    let table = ListingTable::try_new(config.with_schema(Arc::new(read_as)))?;
-    let frame = context.read_table(Arc::new(table))?;
-    let Some(null) = null else {
+    // What looks like a date of ISO 8601 is one.
+    let is_written = |field: &Field| {
+        let is_of = |moments: WrittenMoments<'_>| moments.are_of(field.data_type());
+        field.data_type().is_string() || is_said(field.name()) && moments.is_some_and(is_of)
+    };
+    let before = schema.clone();
+    let read_as = typed(&schema, |field| {
+        (null.is_some() || is_written(field)).then_some(DataType::Utf8View)
+    });
+    let frame = context.read_table(table(config, read_as, options)?)?;
+    if null.is_none() && moments.is_none() {
         return Ok(frame);
+    }
+    let schema = match moments {
+        Some(moments) => with_moments(&frame, schema, moments, options.sample_rows).await?,
+        None => schema,
     };
-    let columns: Vec<_> = frame
-        .schema()
-        .columns()
-        .into_iter()
-        .map(|column| {
-            let name = column.name.clone();
-            match schema.field_with_name(&name) {
-                Ok(field) => cast(
-                    nullif(Expr::Column(column), lit(null)),
-                    field.data_type().clone(),
-                )
-                .alias(name),
-                // Made of the path.
-                Err(_) => Expr::Column(column),
-            }
-        })
-        .collect();
+    let columns = frame.schema().iter().map(|(table, read)| {
+        let column = Expr::Column(Column::from((table, read)));
+        // Another one is made of the path.
+        let Ok(field) = schema.field_with_name(read.name()) else {
+            return column;
+        };
+        let text = match null {
+            Some(null) => nullif(column, lit(null)),
+            None if field.data_type() == read.data_type() => return column,
+            None => column,
+        };
+        let was_written = before.field_with_name(read.name()).is_ok_and(is_written);
+        let value = match moments.filter(|_| was_written) {
+            Some(moments) => moments.read(text, field.data_type()),
+            None => cast(text, field.data_type().clone()),
+        };
+        value.alias(read.name())
+    });
+    let columns: Vec<_> = columns.collect();
     Ok(frame.select(columns)?)
+}
+
+/// The schema with dates and timestamps where the first rows have texts that are so written.
+async fn with_moments(
+    frame: &DataFrame,
+    schema: Schema,
+    moments: WrittenMoments<'_>,
+    rows: Option<usize>,
+) -> Result<Schema> {
+    let rows = frame.clone().limit(0, Some(rows.unwrap_or(SAMPLED_ROWS)))?;
+    let all = Arc::clone(rows.schema().inner());
+    let rows = concat_batches(&all, &rows.collect().await?).map_err(DataFusionError::from)?;
+    Ok(typed(&schema, |field| {
+        let texts = rows.column_by_name(field.name());
+        let texts = texts.filter(|_| field.data_type().is_string());
+        texts.and_then(|texts| moments.found_in(texts))
+    }))
+}
+
+/// Reads each file by itself.
+async fn read_by_name(
+    context: &SessionContext,
+    paths: &[String],
+    options: &FileOptions,
+    target: Option<&Schema>,
+) -> Result<DataFrame> {
+    let options = FileOptions {
+        union_by_name: false,
+        ..options.clone()
+    };
+    let mut frames = Vec::new();
+    for path in paths {
+        let files = match matching(path).await? {
+            None => vec![path.clone()],
+            Some(found) => {
+                let pattern = at_home(path);
+                if found.iter().any(|file| has_keys(file, wild_part(&pattern))) {
+                    return Err(Error::usage(format!(
+                        "'{path}': the folders' keys (key=value) are not read with union_by_name; leave it out, or \
+                         write a UNION ALL BY NAME of the folders"
+                    )));
+                }
+                let names = found.iter().map(|file| file.to_string_lossy().into_owned());
+                names.collect()
+            }
+        };
+        for file in files {
+            let file = [file];
+            frames.push(Box::pin(read(context, &file, &options, target)).await?);
+        }
+    }
+    // In pairs, then pairs of these: each union looks at all columns of those below it.
+    while frames.len() > 1 {
+        let mut pairs = Vec::with_capacity(frames.len().div_ceil(2));
+        let mut left = frames.into_iter();
+        while let Some(frame) = left.next() {
+            pairs.push(match left.next() {
+                Some(next) => frame.union_by_name(next)?,
+                None => frame,
+            });
+        }
+        frames = pairs;
+    }
+    let all = frames.pop();
+    all.ok_or_else(|| Error::usage(format!("no file matches '{}'", paths.join("', '"))))
 }
 
 /// What to list, and the schema to read it with.
@@ -351,10 +473,9 @@ pub(crate) async fn matching(path: &str) -> Result<Option<Vec<PathBuf>>> {
 /// between, whose keys become columns, and all files of the name are wanted.
 async fn located(path: &str, files: Vec<PathBuf>) -> Result<Vec<(String, ListingTableUrl)>> {
     let pattern = at_home(path);
-    let folder = pattern
-        .find(WILD)
-        .and_then(|wild| pattern[..wild].rfind('/'));
-    if let Some((folder, (_, name))) = folder.zip(pattern.rsplit_once('/'))
+    let folder = wild_part(&pattern);
+    if let Some((_, name)) = pattern.rsplit_once('/')
+        && pattern[folder..].starts_with('/')
         && !files.is_empty()
         && files.iter().all(|file| has_keys(file, folder))
         && let Ok(name_pattern) = Pattern::new(name)
@@ -372,6 +493,12 @@ async fn located(path: &str, files: Vec<PathBuf>) -> Result<Vec<(String, Listing
         .iter()
         .map(|file| Ok((file.to_string_lossy().into_owned(), url_of(file)?)));
     files.collect()
+}
+
+/// Where in a pattern the last folder ends that is the same for all files.
+fn wild_part(pattern: &str) -> usize {
+    let wild = pattern.find(WILD).unwrap_or(pattern.len());
+    pattern[..wild].rfind('/').unwrap_or(0)
 }
 
 /// Whether a file is in folders behind that place of its path, all of them called `key=value`.
@@ -488,6 +615,9 @@ async fn listing_options(
                 "format.null_regex".into(),
                 format!("^$|^{}$", escape_regex(null)),
             );
+        }
+        if options.missing_values {
+            settings.insert("format.truncated_rows".into(), "true".into());
         }
         if options.newlines_in_values {
             settings.insert("format.newlines_in_values".into(), "true".into());

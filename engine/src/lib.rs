@@ -34,6 +34,9 @@ mod stores;
 mod types;
 mod written_types;
 
+mod named_files;
+mod written_moments;
+
 // Who may do what, files as tables, statements in other words, and statements as plans.
 mod depth;
 mod files;
@@ -62,16 +65,18 @@ mod queries;
 mod resources;
 mod returning;
 mod session_info;
+mod settled_types;
 mod show_functions;
 mod table_options;
 mod variables;
 
 mod called_columns;
-mod capitals;
 mod constraints;
 mod file_tables;
 mod macros;
 mod reused_aliases;
+
+mod capitals;
 
 // Text becomes statements; what they may hold and show.
 mod assign;
@@ -127,9 +132,11 @@ mod fields;
 mod import;
 mod limits;
 mod lookup;
+mod order_by_all;
 mod pivots;
 mod prepare;
 mod put;
+mod shown_tables;
 mod statements;
 
 // Ways in.

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::common::SchemaError;
+use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Volatility;
@@ -21,14 +21,25 @@ const LONGEST: usize = 10_000;
 
 /// The name without a table that a statement could not be planned for, since no column has it.
 pub(crate) fn missing(error: &DataFusionError) -> Option<String> {
+    not_found(error, &|field, _| {
+        field.relation.is_none().then(|| field.name.clone())
+    })
+}
+
+/// The first that `f` makes of a column which no table has, and of those that there are.
+pub(crate) fn not_found<T>(
+    error: &DataFusionError,
+    f: &impl Fn(&Column, &[Column]) -> Option<T>,
+) -> Option<T> {
     match error.find_root() {
         DataFusionError::SchemaError(error, _) => match error.as_ref() {
-            SchemaError::FieldNotFound { field, .. } if field.relation.is_none() => {
-                Some(field.name.clone())
-            }
+            SchemaError::FieldNotFound {
+                field,
+                valid_fields,
+            } => f(field, valid_fields),
             _ => None,
         },
-        DataFusionError::Collection(errors) => errors.iter().find_map(missing),
+        DataFusionError::Collection(errors) => errors.iter().find_map(|error| not_found(error, f)),
         _ => None,
     }
 }

@@ -21,7 +21,7 @@ use flashmesh_planner::named_casts::{self, has_marks, plain_name, without_marks}
 
 use crate::called_columns::call_column;
 use crate::capitals::{has_any, write_capitals};
-use crate::clauses;
+use crate::clauses::{self, OfOuter};
 use crate::error::Result;
 use crate::reused_aliases::{missing, write_out};
 
@@ -39,7 +39,12 @@ const REFUSALS: [&str; 5] = [
 ];
 
 /// Plans a statement.
-pub(crate) async fn plan(state: &SessionState, statement: ParsedStatement) -> Result<LogicalPlan> {
+pub(crate) async fn plan(
+    state: &SessionState,
+    mut statement: ParsedStatement,
+) -> Result<LogicalPlan> {
+    let mut of_outer = OfOuter::new(&state.config_options().catalog.default_schema);
+    let ControlFlow::Continue(()) = clauses::visit(&mut statement, &mut of_outer);
     let mut again = statement.clone();
     let mut planned = state.statement_to_plan(statement).await;
     let mut capitals = Vec::new();

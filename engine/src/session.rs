@@ -15,6 +15,7 @@ use datafusion::execution::spill_file::TempFileFactory;
 use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::prelude::SessionContext;
 use flashmesh_cluster::node::Head;
+use flashmesh_planner::TrueTables;
 use flashmesh_planner::relations::StoreRelations;
 use flashmesh_planner::rules::DateParts;
 use flashmesh_storage::accelerator::Accelerator;
@@ -413,6 +414,8 @@ impl Session {
                     Arc::clone(catalog.authority()) as _,
                     CATALOG,
                 )),
+                // What the others do not plan.
+                Arc::new(TrueTables),
             ]);
         let bounded = BoundedOperators::new(engine.memory_limit);
         let mut state = flashmesh_planner::configure(state).with_analyzer_rule(Arc::new(bounded));

@@ -34,6 +34,7 @@ use crate::constraints::{take_checks, with_checks};
 use crate::create_table::{declared_not_null, with_declared};
 use crate::dml::nullable_values;
 use crate::error::{Error, Result};
+use crate::files::parse_path;
 use crate::gate;
 use crate::generated;
 use crate::information_schema::with_description;
@@ -49,6 +50,7 @@ use crate::procedures::{parsed_call, parsed_explain_rack, parsed_summarize, pars
 use crate::returning::{Returning, take_returning};
 use crate::same_names;
 use crate::settings;
+use crate::settled_types::{declares_columns, with_settled_types};
 use crate::show_functions;
 use crate::summarize;
 use crate::system::parsed_kill;
@@ -132,10 +134,12 @@ impl Session {
         variables.declare(&mut state);
         let mut statement = statement;
         self.macros().write_out(&mut statement)?;
+        self.write_out_shown(&mut statement, variables).await?;
         self.write_out_pivots(&mut statement, variables).await?;
         self.write_out_limits(&mut statement, variables).await?;
         self.write_out_columns(&mut statement, variables).await?;
         self.write_out_fields(&mut statement, variables).await?;
+        self.write_out_orders(&mut statement, variables).await;
         self.write_out_names(&mut statement, variables).await?;
         if let ControlFlow::Break(error) = clauses::visit(&mut statement, &mut Calls(&state)) {
             return Err(error);
@@ -205,7 +209,9 @@ impl Session {
             conflict = take_on_conflict(statement);
         }
         let not_null = declared_not_null(&statement);
+        let declares_columns = declares_columns(&statement);
         let mut plan = with_description(plan_literals(&state, statement).await?)?;
+        plan = with_settled_types(plan, declares_columns, &state)?;
         if let Some(not_null) = not_null {
             plan = with_declared(plan, &not_null)?;
         }
@@ -385,6 +391,12 @@ impl Session {
             DdlStatement::CreateIndex(create) => self.create_planned_index(create).await,
             DdlStatement::CreateExternalTable(ref create) => {
                 self.check_free_on_flash(&create.name, "external table")?;
+                // Without columns they are those of the files; with some it may be a place to write to.
+                if create.schema.fields().is_empty() {
+                    for location in &create.locations {
+                        parse_path(location)?;
+                    }
+                }
                 Ok(self
                     .context()
                     .execute_logical_plan(LogicalPlan::Ddl(ddl))

@@ -183,16 +183,13 @@ def test_rename_beside_others(engines) -> None:
     for query in (
         "SELECT t.* EXCLUDE (a1) RENAME (a2 AS z) FROM t ORDER BY b",
         "SELECT * EXCLUDE (a1) RENAME (a2 AS z) FROM t ORDER BY b",
+        "SELECT * REPLACE (upper(b) AS b) RENAME (a2 AS z) FROM t ORDER BY b",
     ):
         ours, theirs = own.execute(query), duckdb.execute(query)
         assert [column[0] for column in ours.description] == [column[0] for column in theirs.description]
         assert ours.fetchall() == theirs.fetchall(), query
-    for query, says in (
-        ("SELECT * REPLACE (b + 1 AS b) RENAME (a2 AS z) FROM t", "RENAME"),
-        ("SELECT COLUMNS(['a1', 'zz']) FROM t", "'zz'"),
-    ):
-        with pytest.raises(Exception, match=says):
-            own.execute(query)
+    with pytest.raises(Exception, match="'zz'"):
+        own.execute("SELECT COLUMNS(['a1', 'zz']) FROM t")
 
 
 def test_texts_that_are_printed_have_bounds(engines) -> None:

@@ -234,7 +234,7 @@ def test_what_a_file_is_not_read_by_is_an_error(tmp_path: Path) -> None:
         ("", "takes a path in quotes"),
         ("1", "takes a path in quotes"),
         ("'{}/plain.csv', 'y'", "takes options with their names"),
-        ("'{}/plain.csv', skip_rows = 2", "has no option 'skip_rows'; there are: all_varchar"),
+        ("'{}/plain.csv', skip_rows = 2", "has no option 'skip_rows'; there are: filename, all_varchar"),
         ("'{}/plain.csv', header = 'yes'", "header can't be 'yes'"),
         ("'{}/plain.csv', delim = ';;'", "delim can't be ';;'"),
         ("'{}/plain.csv', types = {{'q': 'INT'}}", "has no column 'q'; there are: a, b, c"),
@@ -242,7 +242,7 @@ def test_what_a_file_is_not_read_by_is_an_error(tmp_path: Path) -> None:
         ("'{}/plain.csv', names = ['x', 'y', 'z', 'w']", "4 names for 3 columns"),
         ("'{}/none.csv', header = true", "does not exist"),
         ("['{0}/plain.csv', '{0}/other.csv']", "CSV files of one table have the same columns"),
-        ("'{}/plain.csv', union_by_name = true", "has no option 'union_by_name'"),
+        ("'{}/plain.csv', union_by_name = 'yes'", "union_by_name can't be 'yes'"),
         ("'{}/plain.csv', compression = 'rar'", "compression can't be 'rar'"),
     ]:
         with pytest.raises(Exception, match=said):

@@ -2,7 +2,7 @@
 
 import os
 
-from histories import ACCOUNTS, Clients
+from histories import ACCOUNTS, Clients, whole
 from running_racks import SMALL, flashmesh, racks  # noqa: F401
 from test_heads import prepared
 
@@ -23,7 +23,8 @@ def test_a_rolling_restart_breaks_off_nothing(racks) -> None:  # noqa: F811
             assert sorted(said.split("  has restarted\n")) == ["", *sorted(before)], said
             after = rack.status()
             assert all(node["pid"] not in (None, before[name]) for name, node in after.items())
-            assert all(node["replicas_behind"] == 0 for node in after.values())
+            # Clients go on: on a busy machine another node may become the head just then.
+            whole(rack)
         clients.go_on_for(20)
     broken = [error for error in clients.errors if not any(text in error for text in NOT_BEGUN)]
     assert not broken, broken

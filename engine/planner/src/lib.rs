@@ -33,6 +33,7 @@ mod bits;
 pub mod byte_texts;
 pub mod config;
 mod cost;
+mod dependencies;
 pub mod error;
 mod exchange;
 mod first_rows;
@@ -90,6 +91,7 @@ use datafusion::optimizer::Analyzer;
 
 pub use authority::Authority;
 pub use config::{Distributed, Fallback, FlashmeshOptions, Pushdown, parse_size};
+pub use dependencies::TrueTables;
 pub use exchange::LocalExchangeExec;
 pub use first_rows::first_of_keys;
 pub use forgetting::ForgettingExec;
@@ -153,10 +155,12 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
     analyzer.insert(typing, Arc::new(rules::LocalTimes));
     analyzer.insert(typing, Arc::new(rules::TimesOfDays));
     analyzer.insert(typing, Arc::new(rules::GroupingKeys));
+    analyzer.insert(typing, Arc::new(rules::RoundedDecimals));
     analyzer.insert(typing, Arc::new(rules::OrderOfSubqueries));
     let mut builder = builder
         .with_analyzer_rules(analyzer)
         .with_analyzer_rule(Arc::new(rules::ScalarSubqueries))
+        .with_analyzer_rule(Arc::new(rules::TypedValues))
         .with_analyzer_rule(Arc::new(rules::LiteralBackslashes))
         .with_analyzer_rule(Arc::new(moments::WholeMoments))
         .with_analyzer_rule(Arc::new(moments::PrintedMoments))
@@ -167,10 +171,12 @@ pub fn configure(builder: SessionStateBuilder) -> SessionStateBuilder {
         .with_analyzer_rule(Arc::new(unnest::UnnestSubqueries))
         .with_analyzer_rule(Arc::new(rules::DaysBetween))
         .with_analyzer_rule(Arc::new(rules::NumberCasts))
+        .with_analyzer_rule(Arc::new(rules::CoarserMoments))
         .with_analyzer_rule(Arc::new(rules::LossyCasts))
         .with_analyzer_rule(Arc::new(rules::OneNan))
         .with_analyzer_rule(Arc::new(rules::TwoZeros))
         .with_analyzer_rule(Arc::new(rules::CheckedArithmetic))
+        .with_analyzer_rule(Arc::new(dependencies::TrueDependencies))
         .with_optimizer_rules(rules::optimizer_rules())
         .with_physical_optimizer_rules(rules::physical_optimizer_rules())
         .with_query_planner(Arc::new(relations::StorePlanner));

@@ -1,5 +1,6 @@
 //! `regexp_extract` and `regexp_extract_all`: what a regular expression finds, or a group of it.
-//! `regexp_match` leaves out groups that took no part, so nothing can be made of it by their numbers.
+//! `regexp_match` leaves out groups that took no part, so nothing can be made of it by their numbers. And
+//! `regexp_split_to_array`: what is between.
 
 use std::sync::Arc;
 
@@ -15,8 +16,10 @@ use datafusion::logical_expr::{
 use regex::{Regex, RegexBuilder};
 
 /// The functions.
-pub(crate) fn functions() -> [Arc<ScalarUDF>; 2] {
-    [false, true].map(|all| Arc::new(ScalarUDF::from(Extract::new(all))))
+pub(crate) fn functions() -> [Arc<ScalarUDF>; 3] {
+    let extracts = [false, true].map(|all| Arc::new(ScalarUDF::from(Extract::new(all))));
+    let [one, all] = extracts;
+    [one, all, Arc::new(ScalarUDF::from(Split::new()))]
 }
 
 /// One of them.
@@ -61,13 +64,6 @@ impl ScalarUDFImpl for Extract {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        let is_text = |given: &DataType| {
-            let given = match given {
-                DataType::Dictionary(_, values) => values,
-                given => given,
-            };
-            given.is_string() || given.is_null()
-        };
         let is_number = |given: &DataType| given.is_integer() || given.is_null();
         let are_right = match types {
             [text, pattern] => is_text(text) && is_text(pattern),
@@ -128,8 +124,7 @@ impl Extract {
         let flags = flags.as_ref().map(|flags| flags.as_string::<i32>());
         let mut one = StringBuilder::new();
         let mut all = ListBuilder::new(StringBuilder::new());
-        // The pattern of most rows is that of the row before.
-        let mut compiled: Option<(String, String, Regex)> = None;
+        let mut compiled = Compiled::default();
         for row in 0..texts.len() {
             let is_null = columns.iter().any(|column| column.is_null(row));
             if is_null {
@@ -138,13 +133,7 @@ impl Extract {
                 continue;
             }
             let (pattern, flags) = (patterns.value(row), flags.map_or("", |f| f.value(row)));
-            let regex = match &mut compiled {
-                Some((known, with, regex)) if known == pattern && with == flags => regex,
-                other => {
-                    let regex = compile(pattern, flags)?;
-                    &mut other.insert((pattern.into(), flags.into(), regex)).2
-                }
-            };
+            let regex = compiled.regex(pattern, flags)?;
             let group = groups.map_or(0, |groups| groups.value(row));
             let group = usize::try_from(group).ok();
             let group = group.filter(|group| *group < regex.captures_len());
@@ -171,6 +160,114 @@ impl Extract {
             false => Arc::new(one.finish()),
             true => Arc::new(all.finish()),
         })
+    }
+}
+
+/// `regexp_split_to_array`.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Split {
+    aliases: Vec<String>,
+    signature: Signature,
+    documentation: Documentation,
+}
+
+impl Split {
+    fn new() -> Self {
+        let says = "The list of what is before, between and behind all that a regular expression finds in a text. Flags are those of regexp_extract.";
+        let example = "regexp_split_to_array(text, pattern [, flags])";
+        let documentation = Documentation::builder(DocSection::default(), says, example);
+        Self {
+            aliases: vec!["string_split_regex".into(), "str_split_regex".into()],
+            signature: Signature::user_defined(Volatility::Immutable),
+            documentation: documentation.build(),
+        }
+    }
+}
+
+impl ScalarUDFImpl for Split {
+    fn name(&self) -> &str {
+        "regexp_split_to_array"
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        match (2..=3).contains(&types.len()) && types.iter().all(is_text) {
+            true => Ok(vec![DataType::Utf8; types.len()]),
+            false => plan_err!("write {}", self.documentation.syntax_example),
+        }
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::List(Arc::new(Field::new_list_field(
+            DataType::Utf8,
+            true,
+        ))))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        make_scalar_function(split, Vec::new())(&args.args)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        Some(&self.documentation)
+    }
+}
+
+fn split(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    let texts = columns.iter().map(|column| cast(column, &DataType::Utf8));
+    let texts = texts.collect::<Result<Vec<_>, _>>()?;
+    let texts: Vec<_> = texts.iter().map(|texts| texts.as_string::<i32>()).collect();
+    let [values, patterns, flags @ ..] = texts.as_slice() else {
+        return internal_err!("regexp_split_to_array of two arguments");
+    };
+    let mut all = ListBuilder::new(StringBuilder::new());
+    let mut compiled = Compiled::default();
+    for row in 0..values.len() {
+        if columns.iter().any(|column| column.is_null(row)) {
+            all.append_null();
+            continue;
+        }
+        let flags = flags.first().map_or("", |flags| flags.value(row));
+        let regex = compiled.regex(patterns.value(row), flags)?;
+        for part in regex.split(values.value(row)) {
+            all.values().append_value(part);
+        }
+        all.append(true);
+    }
+    Ok(Arc::new(all.finish()))
+}
+
+fn is_text(given: &DataType) -> bool {
+    let given = match given {
+        DataType::Dictionary(_, values) => values,
+        given => given,
+    };
+    given.is_string() || given.is_null()
+}
+
+/// The regular expression of the row before, which is that of most rows.
+#[derive(Default)]
+struct Compiled(Option<(String, String, Regex)>);
+
+impl Compiled {
+    fn regex(&mut self, pattern: &str, flags: &str) -> Result<&Regex> {
+        let is_known =
+            matches!(&self.0, Some((known, with, _)) if known == pattern && with == flags);
+        if !is_known {
+            let regex = compile(pattern, flags)?;
+            self.0 = Some((pattern.into(), flags.into(), regex));
+        }
+        match &self.0 {
+            Some((_, _, regex)) => Ok(regex),
+            None => internal_err!("a regular expression was not kept"),
+        }
     }
 }
 

@@ -44,23 +44,30 @@ const COMPRESSIONS: [(&[&str], Option<&str>); 6] = [
     (&["zst", "zstd"], Some("zst")),
 ];
 
+/// What can be said of files of any format.
+const OF_ALL: [&str; 1] = ["filename"];
+
 /// What can be said of CSV files.
-const OF_CSV: [&str; 15] = [
+const OF_CSV: [&str; 19] = [
     "all_varchar",
     "allow_quoted_newlines",
     "columns",
     "comment",
     "compression",
+    "dateformat",
     "delim",
     "escape",
     "header",
     "names",
     "new_line",
+    "null_padding",
     "nullstr",
     "quote",
     "sample_size",
     "sep",
+    "timestampformat",
     "types",
+    "union_by_name",
 ];
 
 /// Puts the name of a table in the place of such a call: the path, or what [`files_of_name`] reads. No file
@@ -243,10 +250,15 @@ fn files_of(name: &ObjectName, args: &TableFunctionArgs) -> Result<Option<Files>
         if always.contains(&option.as_str()) && truth(value) == Some(true) {
             continue;
         }
-        if !is_csv || !OF_CSV.contains(&option.as_str()) {
+        let of_format: &[&str] = if is_csv { &OF_CSV } else { &[] };
+        if !OF_ALL.iter().chain(of_format).any(|known| *known == option) {
             let known = match is_csv {
-                true => OF_CSV.join(", "),
-                false => format!("{} (which are so in any case)", always.join(", ")),
+                true => format!("{}, {}", OF_ALL.join(", "), OF_CSV.join(", ")),
+                false => format!(
+                    "{}, and {} (which are so in any case)",
+                    OF_ALL.join(", "),
+                    always.join(", ")
+                ),
             };
             return Err(Error::usage(format!(
                 "{called} has no option '{option}'; there are: {known}"
@@ -298,17 +310,27 @@ fn set(options: &mut FileOptions, option: &str, value: &Expr) -> Option<()> {
                 .find(|(names, _)| names.contains(&name.as_str()));
             options.compression = known?.1.map(str::to_owned);
         }
+        "dateformat" => options.date_format = Some(quoted_text(value)?.to_owned()),
         "delim" | "sep" => options.delimiter = Some(sign(value)??),
         "escape" => options.escape = sign(value)?,
+        "filename" => {
+            options.file_name = match quoted_text(value) {
+                Some(column) => Some(column.to_owned()),
+                None => truth(value)?.then(|| "filename".to_owned()),
+            }
+        }
         "header" => options.header = Some(truth(value)?),
         "names" => options.names = texts(value)?,
         // Both are read.
         "new_line" => drop(quoted_text(value)?),
+        "null_padding" => options.missing_values = truth(value)?,
         "nullstr" => options.null = Some(quoted_text(value)?.to_owned()),
         // None is one that no text has.
         "quote" => options.quote = Some(sign(value)?.unwrap_or('\0')),
         "sample_size" => options.sample_rows = Some(number(value)?),
+        "timestampformat" => options.timestamp_format = Some(quoted_text(value)?.to_owned()),
         "types" => options.types = fields(value)?,
+        "union_by_name" => options.union_by_name = truth(value)?,
         _ => return None,
     }
     Some(())

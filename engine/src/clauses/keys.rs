@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query,
-    ReplaceSelectElement, ReplaceSelectItem, Select, SelectItem, TableAlias, TableFactor, VisitMut,
-    VisitorMut, WildcardAdditionalOptions,
+    ReplaceSelectElement, ReplaceSelectItem, Select, SelectItem, TableAlias, TableFactor,
+    TableWithJoins, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 
 use super::joins::{constraint_of, normal};
@@ -25,7 +25,7 @@ type Keys = BTreeMap<String, Expr>;
 ///
 /// # Errors
 /// A refusal of NATURAL RIGHT and FULL JOIN, and of parts of `*` over several, whose columns nobody knows here.
-pub(super) fn write_out_keys(select: &mut Select) -> Result<()> {
+pub(crate) fn write_out_keys(select: &mut Select) -> Result<()> {
     let Some(mut joined) = Joined::of(select)? else {
         return Ok(());
     };
@@ -332,6 +332,24 @@ impl Joined {
         let text = tables.collect::<Vec<_>>().join(", ");
         parsed(&text, |parser| parser.parse_projection())
     }
+}
+
+/// Whether tables are joined by columns of the same names.
+pub(crate) fn joins_by_keys(from: &TableWithJoins) -> bool {
+    let by_keys = |join: &Join| {
+        matches!(
+            constraint_of(&join.join_operator),
+            Some(JoinConstraint::Using(_) | JoinConstraint::Natural)
+        )
+    };
+    let within = |factor: &TableFactor| match factor {
+        TableFactor::NestedJoin {
+            table_with_joins, ..
+        } => joins_by_keys(table_with_joins),
+        _ => false,
+    };
+    let mut joins = from.joins.iter();
+    within(&from.relation) || joins.any(|join| by_keys(join) || within(&join.relation))
 }
 
 fn constraint_mut(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {

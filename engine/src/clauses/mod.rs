@@ -29,6 +29,7 @@ mod sample;
 mod series;
 mod sets;
 mod shown;
+mod standard_views;
 mod synonyms;
 mod unnamed;
 mod windows;
@@ -42,14 +43,16 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Cte, DataType, ExcludeSelectItem, Expr, Fetch, Function, FunctionArg,
     FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, LimitClause, ObjectName,
     ObjectNamePart, OrderBy, OrderByExpr, OrderByKind, OrderByOptions, PipeOperator, Query, Select,
-    SelectInto, SelectItem, SetExpr, SetOperator, Statement, TableAlias, TableFactor, TypedString,
-    UnaryOperator, Value, VisitMut as _, VisitorMut, WildcardAdditionalOptions, visit_relations,
+    SelectInto, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableAlias,
+    TableFactor, TypedString, UnaryOperator, Value, VisitMut as _, VisitorMut,
+    WildcardAdditionalOptions, visit_relations,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
 use self::assignments::column_by_column;
-use self::correlated::OfOuter;
+pub(crate) use self::correlated::OfOuter;
+use self::correlated::call_lists;
 use self::definitions::{check_column, check_statement, place_temporary};
 use self::deletes::by_its_name;
 use self::escapes::{read_bytes, with_backslashes};
@@ -64,9 +67,10 @@ use self::inserts::read_values;
 use self::intervals::{computed, correct_interval, fit_unit};
 use self::joins::{call_subqueries, check_names, correct_changes, correct_joins, twins};
 pub(crate) use self::joins::{check_qualifier, has_table};
-use self::keys::{write_out_keys, write_out_ordered_keys};
+use self::keys::write_out_ordered_keys;
+pub(crate) use self::keys::{joins_by_keys, write_out_keys};
 use self::lambdas::{is_lambda, put_lambda};
-use self::ordered::by_places;
+use self::ordered::{by_places, first_rows, select_keys};
 use self::patterns::{correct_glob, correct_similar};
 use self::pivots::said_otherwise;
 use self::quantified::with_nulls;
@@ -76,6 +80,7 @@ pub(crate) use self::series::SERIES;
 use self::series::as_lists;
 use self::sets::name_sides;
 use self::shown::correct_shown;
+use self::standard_views::as_queries;
 use self::unnamed::name_columns;
 pub(crate) use self::unnamed::{argument_of_unnest, arguments_of_columns};
 use self::windows::{quote_bounds, write_out};
@@ -115,7 +120,6 @@ pub(crate) fn correct(statement: &mut ParsedStatement) -> Result<()> {
     if let ControlFlow::Break(error) = visit(statement, &mut Correct) {
         return Err(error);
     }
-    let ControlFlow::Continue(()) = visit(statement, &mut OfOuter::default());
     Ok(())
 }
 
@@ -292,6 +296,7 @@ impl VisitorMut for Correct {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         by_fields(expr);
         with_nulls(expr);
+        call_lists(expr);
         ControlFlow::Continue(())
     }
 }
@@ -419,8 +424,10 @@ fn correct_query(query: &mut Query) -> Result<()> {
             check_names(&twins(&select.from)?, &*order_by)?;
             write_out(select, order_by.as_mut())?;
             if let Some(order_by) = &mut *order_by {
+                first_rows(select, order_by)?;
                 by_places(select, order_by);
                 write_out_ordered_keys(select, order_by)?;
+                select_keys(body, order_by)?;
             }
         }
         SetExpr::SetOperation { left, right, .. } => {
@@ -432,17 +439,9 @@ fn correct_query(query: &mut Query) -> Result<()> {
     }
     if let Some(order_by) = order_by {
         order_by_all(order_by);
-        if let OrderByKind::All(options) = order_by.kind
-            && let Some(columns) = columns_of(body)
-        {
-            order_by.kind = OrderByKind::Expressions(by_position(columns, options));
-        }
-        let is_select = matches!(body.as_ref(), SetExpr::Select(_));
+        order_by_places(order_by, body);
         if order_by.interpolate.is_some() {
             return refuse("INTERPOLATE", "");
-        }
-        if matches!(order_by.kind, OrderByKind::All(_)) && !is_select {
-            return refuse("ORDER BY ALL behind a set operation", "name the columns");
         }
     }
     if let Some(with) = with {
@@ -467,6 +466,30 @@ fn order_by_all(order_by: &mut OrderBy) {
     }
 }
 
+/// Says ORDER BY ALL by the places of the columns, where it is known how many there are.
+pub(crate) fn order_by_places(order_by: &mut OrderBy, body: &SetExpr) {
+    if let OrderByKind::All(options) = order_by.kind
+        && let Some(columns) = columns_of(body)
+    {
+        order_by.kind = OrderByKind::Expressions(by_position(columns, options));
+    }
+}
+
+/// Whether a query orders by all columns, and it is not known how many there are.
+pub(crate) fn orders_by_all(query: &Query) -> bool {
+    let kind = query.order_by.as_ref().map(|order_by| &order_by.kind);
+    matches!(kind, Some(OrderByKind::All(_))) && columns_of(&query.body).is_none()
+}
+
+/// Says ORDER BY ALL by the places of that many columns.
+pub(crate) fn order_by_columns(query: &mut Query, columns: usize) {
+    if let Some(order_by) = &mut query.order_by
+        && let OrderByKind::All(options) = order_by.kind
+    {
+        order_by.kind = OrderByKind::Expressions(by_position(columns, options));
+    }
+}
+
 /// How many columns a query has; `None` where a wildcard stands for some.
 fn columns_of(body: &SetExpr) -> Option<usize> {
     match body {
@@ -484,7 +507,12 @@ fn columns_of(body: &SetExpr) -> Option<usize> {
             items.iter().all(is_one).then_some(items.len())
         }
         SetExpr::Query(query) => columns_of(&query.body),
-        SetExpr::SetOperation { left, .. } => columns_of(left),
+        // By their names both sides' columns are together.
+        SetExpr::SetOperation {
+            left,
+            set_quantifier: SetQuantifier::All | SetQuantifier::Distinct | SetQuantifier::None,
+            ..
+        } => columns_of(left),
         _ => None,
     }
 }
@@ -543,9 +571,15 @@ fn correct_named(table: &mut Cte, is_recursive: bool) -> Result<()> {
     }
     // One that is no UNION for the planner.
     let whole = SetExpr::Query(query.clone());
-    **query = Query {
+    **query = query_of_body(whole);
+    Ok(())
+}
+
+/// A query of nothing but that.
+fn query_of_body(body: SetExpr) -> Query {
+    Query {
         with: None,
-        body: Box::new(whole),
+        body: Box::new(body),
         order_by: None,
         limit_clause: None,
         fetch: None,
@@ -554,8 +588,7 @@ fn correct_named(table: &mut Cte, is_recursive: bool) -> Result<()> {
         settings: None,
         format_clause: None,
         pipe_operators: Vec::new(),
-    };
-    Ok(())
+    }
 }
 
 fn check_pipe(operator: &PipeOperator) -> Result<()> {
@@ -758,6 +791,7 @@ fn read_names(options: &mut WildcardAdditionalOptions) {
 
 fn correct_factor(factor: &mut TableFactor) -> Result<()> {
     as_lists(factor)?;
+    as_queries(factor)?;
     match factor {
         TableFactor::Table {
             name,

@@ -1,12 +1,13 @@
-//! Lists as tables: `unnest(x) WITH ORDINALITY`, and `generate_series(1, t.n)` of columns of the tables before it.
+//! Lists as tables: `unnest(x) WITH ORDINALITY`, and `generate_series(1, t.n)` and `LATERAL (VALUES (t.a), (t.b))` of
+//! columns of the tables before it.
 //!
-//! The planner knows series of constants alone, and no ordinality.
+//! The planner knows series and rows of constants alone, and no ordinality.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, Ident, TableAlias, TableAliasColumnDef,
-    TableFactor, Value, visit_expressions,
+    Array, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, Ident, Query, SetExpr, TableAlias,
+    TableAliasColumnDef, TableFactor, Value, visit_expressions,
 };
 
 use super::sample::alias_of;
@@ -49,6 +50,20 @@ pub(super) fn as_lists(factor: &mut TableFactor) -> Result<()> {
         } => {
             let lists = std::mem::take(array_exprs);
             *factor = with_numbers("unnest", lists, alias.take())?;
+            return Ok(());
+        }
+        TableFactor::Derived {
+            subquery, alias, ..
+        } => {
+            if let Some(columns) = columns_of_rows(subquery) {
+                let alias = alias
+                    .take()
+                    .unwrap_or_else(|| alias_of(Ident::new("unnamed_values")));
+                check_alias(Some(&alias))?;
+                let names = (1..=columns.len()).map(|number| format!("column{number}"));
+                let names: Vec<_> = names.map(Ident::new).collect();
+                *factor = unnest(columns, Some(with_names(alias, names)));
+            }
             return Ok(());
         }
         TableFactor::Table {
@@ -98,6 +113,44 @@ fn has_column(arg: &Expr) -> bool {
     .is_break()
 }
 
+/// The columns of rows that are made of columns of other tables, each as a list.
+fn columns_of_rows(query: &Query) -> Option<Vec<Expr>> {
+    let SetExpr::Values(values) = query.body.as_ref() else {
+        return None;
+    };
+    let has_more = query.with.is_some()
+        || query.order_by.is_some()
+        || query.limit_clause.is_some()
+        || query.fetch.is_some();
+    let rows: Vec<&[Expr]> = values.rows.iter().map(|row| row.as_slice()).collect();
+    let width = rows.first()?.len();
+    let mut all = rows.iter().copied().flatten();
+    let is_plain = |expr: &Expr| {
+        let within = visit_expressions(expr, |part| match part {
+            Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        });
+        within.is_continue()
+    };
+    if has_more
+        || rows.iter().any(|row| row.len() != width)
+        || !all.clone().any(has_column)
+        || !all.all(is_plain)
+    {
+        return None;
+    }
+    let list = |at: usize| {
+        let values = rows.iter().map(|row| row[at].clone());
+        Expr::Array(Array {
+            elem: values.collect(),
+            named: false,
+        })
+    };
+    Some((0..width).map(list).collect())
+}
+
 fn unnest(array_exprs: Vec<Expr>, alias: Option<TableAlias>) -> TableFactor {
     TableFactor::UNNEST {
         alias,
@@ -132,9 +185,14 @@ fn with_numbers(
 
 /// The alias with names for that many columns: what is missing is called as the rows are, and the numbers ordinality.
 fn with_columns(function: &str, alias: Option<TableAlias>, count: usize) -> TableAlias {
-    let mut alias = alias.unwrap_or_else(|| alias_of(Ident::new(function)));
-    let names = [alias.name.clone(), Ident::new("ordinality")];
-    let missing = names.into_iter().take(count).skip(alias.columns.len());
+    let alias = alias.unwrap_or_else(|| alias_of(Ident::new(function)));
+    let names = vec![alias.name.clone(), Ident::new("ordinality")];
+    with_names(alias, names.into_iter().take(count))
+}
+
+/// The alias with names for columns that it has none for.
+fn with_names(mut alias: TableAlias, names: impl IntoIterator<Item = Ident>) -> TableAlias {
+    let missing = names.into_iter().skip(alias.columns.len());
     let missing = missing.map(|name| TableAliasColumnDef {
         name,
         data_type: None,

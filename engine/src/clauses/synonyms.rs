@@ -67,17 +67,45 @@ const NAMES: &[(&str, &str)] = &[
 ];
 
 /// Calls that are expressions: their parameters, and what is written in their place.
-const OPERATIONS: [(&str, &[&str], &str); 9] = [
+const OPERATIONS: [(&str, &[&str], &str); 21] = [
     ("array_select", &["a", "b"], SELECT),
+    ("array_to_json", &["a"], "to_json(a)"),
     ("array_where", &["a", "b"], WHERE),
     ("date", &["a"], "CAST(a AS DATE)"),
+    ("generate_subscripts", &["a", "b"], SUBSCRIPTS),
     ("if", &["c", "a", "b"], "(CASE WHEN c THEN a ELSE b END)"),
     ("iff", &["c", "a", "b"], "(CASE WHEN c THEN a ELSE b END)"),
+    ("isoyear", &["a"], "CAST(extract(isoyear FROM a) AS BIGINT)"),
+    ("json_group_object", &["a", "b"], OBJECT),
     ("list_select", &["a", "b"], SELECT),
     ("list_where", &["a", "b"], WHERE),
+    (
+        "microsecond",
+        &["a"],
+        "CAST(extract(microsecond FROM a) AS BIGINT)",
+    ),
+    (
+        "millisecond",
+        &["a"],
+        "CAST(extract(millisecond FROM a) AS BIGINT)",
+    ),
     ("mod", &["a", "b"], "((a) % (b))"),
+    ("regexp_split_to_table", &["a", "b"], PARTS),
+    ("row_to_json", &["a"], "to_json(a)"),
+    (
+        "string_to_table",
+        &["a", "b"],
+        "unnest(string_to_array(a, b))",
+    ),
+    ("to_centuries", &["a"], "to_years(100 * (a))"),
+    ("to_decades", &["a"], "to_years(10 * (a))"),
+    ("to_quarters", &["a"], "to_months(3 * (a))"),
     ("xor", &["a", "b"], "((a) ^ (b))"),
 ];
+/// The places of the elements of `a`, which has one dimension.
+const SUBSCRIPTS: &str = "unnest(range(1, CAST(array_length(a, b) AS BIGINT) + 1))";
+const PARTS: &str = "unnest(regexp_split_to_array(a, b))";
+const OBJECT: &str = "to_json(MAP(array_agg(a), array_agg(b)))";
 /// An expression that is computed where it may fail.
 const TRY: &str = r#"try(true, "flashmesh:lambda"("flashmesh:row", a))"#;
 /// The elements of `a` at the places `b`.

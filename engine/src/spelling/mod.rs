@@ -23,8 +23,11 @@ pub(crate) const NOTHING: &str = "flashmesh:nothing";
 /// The function that stands for a table at a version: of the table, and what AT says.
 pub(crate) const VERSION_OF: &str = "flashmesh:at";
 
+/// The function that stands for the rows of a statement, of its text.
+pub(crate) const SHOWN: &str = "flashmesh:shown";
+
 /// Names that no text has: what they stand for is written out before a text is kept.
-const MARKS: [&str; 7] = [
+const MARKS: [&str; 8] = [
     BY_NAME,
     GLOB,
     GROUPED_BY,
@@ -32,6 +35,7 @@ const MARKS: [&str; 7] = [
     LAMBDA,
     NOTHING,
     PERCENT,
+    SHOWN,
 ];
 
 /// Options of a sequence in the order in which the parser wants them.
@@ -49,8 +53,8 @@ const OPTIONS: [&str; 6] = [
 /// with options in parentheses or FROM a file, queries that begin with FROM and have no SELECT, `TABLE t`,
 /// comprehensions of lists, `ASOF JOIN … ON`, WITH with the hint MATERIALIZED, `a ** b`, `@ a`, FILTER without
 /// WHERE, structs as types, `INSERT … BY NAME`, functions that are macros, macros IF NOT EXISTS, USING SAMPLE,
-/// PIVOT and UNPIVOT as queries, LIMIT and TABLESAMPLE in percent, PRAGMA of a table's name, and lists that end in a
-/// comma.
+/// PIVOT and UNPIVOT as queries, LIMIT and TABLESAMPLE in percent, PRAGMA of a table's name, DESCRIBE, SUMMARIZE and
+/// SHOW in FROM, and lists that end in a comma.
 ///
 /// # Errors
 /// [`Error::Usage`] for options of COPY that are none, and for ASOF JOIN without ON.
@@ -83,6 +87,7 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
     let has_filters = write_where(&mut tokens, dialect);
     let has_structs = bracket_structs(&mut tokens);
     let has_commas = drop_commas(&mut tokens);
+    let has_shown = call_shown(&mut tokens, dialect);
     let has_changed = has_sorted
         || has_replaced
         || has_versions
@@ -107,7 +112,8 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
         || has_shares
         || has_filters
         || has_structs
-        || has_commas;
+        || has_commas
+        || has_shown;
     Ok(has_changed.then_some(tokens))
 }
 
@@ -135,23 +141,31 @@ fn ends_list(token: &Token) -> bool {
 }
 
 /// The words of a text that can be parsed and would mean something else: that creates a table whose
-/// columns are called `key` or `index`, or has numbers like `1_000`, lambda functions, GLOB or `@a`.
+/// columns are called `key` or `index`, or has numbers like `1_000`, lambda functions, GLOB, `@a` or `FROM (DESCRIBE t)`.
 pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
     let text = query.to_ascii_lowercase();
-    let has = |word| text.contains(word);
+    let has = |word: &str| text.contains(word);
     let has_columns = has("create") && has("table") && (has("key") || has("index"));
     let has_numbers = numbers::may_be_grouped(query);
     let has_lambdas = lambdas::may_be(&text);
     let has_globs = has("glob");
     let has_signs = has("@");
-    if !has_columns && !has_numbers && !has_lambdas && !has_globs && !has_signs {
+    let begins_with = |word: &&str| {
+        text.split('(')
+            .skip(1)
+            .any(|rest| rest.trim_start().starts_with(&word.to_ascii_lowercase()))
+    };
+    let has_shown = has("from") && SHOWING.iter().any(begins_with);
+    if !has_columns && !has_numbers && !has_lambdas && !has_globs && !has_signs && !has_shown {
         return None;
     }
     let mut tokens = tokens(query, dialect)?;
     let has_quoted = has_columns && quote_columns(&mut tokens);
     let has_globs = has_globs && operators::replace_globs(&mut tokens, dialect);
     let has_signs = has_signs && operators::replace_absolutes(&mut tokens, dialect);
-    (has_quoted || has_numbers || has_lambdas || has_globs || has_signs).then_some(tokens)
+    let has_shown = has_shown && call_shown(&mut tokens, dialect);
+    (has_quoted || has_numbers || has_lambdas || has_globs || has_signs || has_shown)
+        .then_some(tokens)
 }
 
 /// Refuses the names that [`respelled`] gives to what it writes otherwise: where a user wrote them they would
@@ -352,6 +366,46 @@ fn drop_hints(tokens: &mut Vec<TokenWithSpan>) -> bool {
         place += 1;
     }
     tokens.len() < before
+}
+
+/// Statements that show something.
+const SHOWING: [&str; 4] = ["DESCRIBE", "DESC", "SUMMARIZE", "SHOW"];
+
+/// Writes DESCRIBE, SUMMARIZE and SHOW in parentheses as a function of their text.
+fn call_shown(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let mut has_replaced = false;
+    let mut place = 0;
+    while place + 3 < tokens.len() {
+        place += 1;
+        let mut words = SHOWING.iter();
+        // Behind the word is what it shows: elsewhere it is a column.
+        let is_shown = words.any(|word| is(tokens.get(place + 1), word))
+            && matches!(
+                tokens[place + 2].token,
+                Token::Word(_) | Token::SingleQuotedString(_)
+            );
+        let is_distinct = place > 1 && is(tokens.get(place - 2), "DISTINCT");
+        let is_table =
+            is(tokens.get(place - 1), "FROM") && !is_distinct || is(tokens.get(place - 1), "JOIN");
+        if !is_shown || !is_table || tokens[place].token != Token::LParen {
+            continue;
+        }
+        let Some(end) = operators::behind_closing(tokens, place) else {
+            continue;
+        };
+        let statement = tokens[place + 1..end - 1].iter();
+        let statement = statement.map(|token| match &token.token {
+            Token::SingleQuotedString(text) => format!("'{}'", text.replace('\'', "''")),
+            other => other.to_string(),
+        });
+        let statement: Vec<_> = statement.collect();
+        let statement = statement.join(" ").replace('\'', "''");
+        let call = format!("\"{SHOWN}\" ('{statement}')");
+        let call: Vec<_> = tokens_at(&call, dialect, &tokens[place]).collect();
+        tokens.splice(place..end, call);
+        has_replaced = true;
+    }
+    has_replaced
 }
 
 /// Writes WHERE in `FILTER (condition)` behind a call.

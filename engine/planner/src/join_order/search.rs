@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use datafusion::logical_expr::Expr;
+
 use super::graph::{JoinGraph, PredicateKind, Tree};
 use crate::cost::{Estimate, default_share};
 
@@ -18,17 +20,43 @@ const OUTPUT_ROW: f64 = 1.0;
 /// Sizes of all sub-joins of a graph.
 pub(super) struct Model {
     relations: Vec<f64>,
+    /// Rows of the relations before any filter.
+    base_rows: Vec<f64>,
     /// (relations that the factor needs, selectivity).
     factors: Vec<(u64, f64)>,
+    /// The equalities, in the order in which they count.
+    equalities: Vec<Equality>,
+    /// How many sets of columns there are that equalities make equal.
+    classes: usize,
     /// Pairs of relations with an equality between them.
     edges: Vec<u64>,
+}
+
+/// An equality between columns of two relations.
+struct Equality {
+    /// The set of equal columns that both are of.
+    class: usize,
+    relations: [usize; 2],
+    distinct: [f64; 2],
+    /// Whether the two relations have others, of other sets: together they are one key.
+    is_part: bool,
+}
+
+impl Equality {
+    fn pair(&self) -> u64 {
+        1 << self.relations[0] | 1 << self.relations[1]
+    }
+
+    fn most_distinct(&self) -> f64 {
+        self.distinct[0].max(self.distinct[1])
+    }
 }
 
 impl Model {
     pub(super) fn new(graph: &JoinGraph, estimates: Vec<Estimate>) -> Self {
         let mut factors = Vec::new();
-        // Equalities between the same two relations form one key.
-        let mut keys: HashMap<u64, Vec<(usize, usize, f64, f64)>> = HashMap::new();
+        let mut equalities = Vec::new();
+        let mut classes = Classes::default();
         for predicate in &graph.predicates {
             match &predicate.kind {
                 PredicateKind::Equal {
@@ -37,17 +65,11 @@ impl Model {
                     right,
                     right_relation,
                 } => {
-                    let distinct = (
-                        estimates[*left_relation].distinct(left),
-                        estimates[*right_relation].distinct(right),
-                    );
-                    keys.entry(predicate.relations).or_default().push(
-                        if left_relation < right_relation {
-                            (*left_relation, *right_relation, distinct.0, distinct.1)
-                        } else {
-                            (*right_relation, *left_relation, distinct.1, distinct.0)
-                        },
-                    );
+                    let sides = [(*left_relation, left), (*right_relation, right)];
+                    let member = classes.unite(sides);
+                    let of =
+                        |(relation, column): (usize, &Expr)| estimates[relation].distinct(column);
+                    equalities.push((member, sides.map(|(relation, _)| relation), sides.map(of)));
                 }
                 // A condition over several relations; nothing is known of it.
                 PredicateKind::Other(_) if predicate.relations.count_ones() > 1 => {
@@ -61,28 +83,34 @@ impl Model {
                 }
             }
         }
-        let edges = keys.keys().copied().collect();
-        for (pair, parts) in keys {
-            let distinct = match parts.as_slice() {
-                // One key column: the side with more values has those of the other.
-                [(_, _, left, right)] => left.max(*right),
-                // Several: neither side has more combinations than base rows, and the side with
-                // fewer (the one whose key it is) is contained in the other.
-                parts => {
-                    let (left, right) = (parts[0].0, parts[0].1);
-                    let combinations =
-                        |relation: usize, each: f64| each.min(estimates[relation].base_rows);
-                    let left = combinations(left, parts.iter().map(|p| p.2).product());
-                    let right = combinations(right, parts.iter().map(|p| p.3).product());
-                    left.min(right)
-                }
-            };
-            factors.push((pair, 1.0 / distinct.max(1.0)));
+        let equalities = equalities.into_iter();
+        let equalities = equalities.map(|(member, relations, distinct)| Equality {
+            class: classes.of(member),
+            relations,
+            distinct,
+            is_part: false,
+        });
+        let mut equalities: Vec<_> = equalities.collect();
+        let pairs: Vec<_> = equalities.iter().map(|e| (e.pair(), e.class)).collect();
+        for equality in &mut equalities {
+            let (pair, class) = (equality.pair(), equality.class);
+            equality.is_part = pairs
+                .iter()
+                .any(|(of, other)| *of == pair && *other != class);
         }
+        // Of equal columns of several relations all values but the fewest divide the rows, so those of many values
+        // count last; but those that are one key with others first, as keys.
+        equalities.sort_by(|a, b| {
+            let parts = b.is_part.cmp(&a.is_part);
+            parts.then(a.most_distinct().total_cmp(&b.most_distinct()))
+        });
         Self {
             relations: estimates.iter().map(|e| e.rows).collect(),
+            base_rows: estimates.iter().map(|e| e.base_rows).collect(),
             factors,
-            edges,
+            classes: classes.members.len(),
+            edges: equalities.iter().map(Equality::pair).collect(),
+            equalities,
         }
     }
 
@@ -97,7 +125,65 @@ impl Model {
             .filter(|(needs, _)| needs & !set == 0)
             .map(|(_, s)| s)
             .product();
-        (base * kept).max(1.0)
+        (base * kept * self.share_of_equalities(set)).max(1.0)
+    }
+
+    /// The share of all combinations in which the equalities within a set hold. One that follows from others does not
+    /// count: of `a = b AND b = c AND a = c` two do.
+    fn share_of_equalities(&self, set: u64) -> f64 {
+        let count = self.relations.len();
+        // For each set of equal columns, which of its relations are joined by what has counted.
+        let mut joined: Vec<usize> = (0..self.classes).flat_map(|_| 0..count).collect();
+        // Keys of several columns: how many combinations there are on each side.
+        let mut keys: Vec<(&Equality, [f64; 2], usize)> = Vec::new();
+        let mut share = 1.0;
+        for equality in &self.equalities {
+            if equality.pair() & !set != 0 {
+                continue;
+            }
+            let joined = &mut joined[equality.class * count..][..count];
+            let [left, right] = equality.relations.map(|relation| joined[relation]);
+            if left == right {
+                continue;
+            }
+            for relation in joined.iter_mut().filter(|of| **of == right) {
+                *relation = left;
+            }
+            // One key column: the side with more values has those of the other.
+            if !equality.is_part {
+                share /= equality.most_distinct().max(1.0);
+                continue;
+            }
+            let of_pair = keys
+                .iter_mut()
+                .find(|(of, ..)| of.pair() == equality.pair());
+            let same_way = |of: &Equality| match of.relations == equality.relations {
+                true => equality.distinct,
+                false => [equality.distinct[1], equality.distinct[0]],
+            };
+            match of_pair {
+                None => keys.push((equality, equality.distinct, 1)),
+                Some((of, combinations, parts)) => {
+                    let distinct = same_way(of);
+                    combinations[0] *= distinct[0];
+                    combinations[1] *= distinct[1];
+                    *parts += 1;
+                }
+            }
+        }
+        for (equality, combinations, parts) in keys {
+            // Several: neither side has more combinations than base rows, and the side with
+            // fewer (the one whose key it is) is contained in the other.
+            let distinct = match parts {
+                1 => equality.most_distinct(),
+                _ => {
+                    let [left, right] = equality.relations.map(|relation| self.base_rows[relation]);
+                    combinations[0].min(left).min(combinations[1].min(right))
+                }
+            };
+            share /= distinct.max(1.0);
+        }
+        share
     }
 
     fn connected(&self, left: u64, right: u64) -> bool {
@@ -221,5 +307,102 @@ impl Model {
             total += cost;
         }
         trees.pop().map(|(tree, _)| (tree, total))
+    }
+}
+
+/// Columns of relations that equalities make equal.
+#[derive(Default)]
+struct Classes {
+    /// The number of each column.
+    members: HashMap<(usize, Expr), usize>,
+    /// By a column's number that of one equal to it; of one of them its own.
+    equal: Vec<usize>,
+}
+
+impl Classes {
+    /// Notes that two columns are equal; the number of one of them.
+    fn unite(&mut self, sides: [(usize, &Expr); 2]) -> usize {
+        let [left, right] = sides.map(|(relation, column)| {
+            let next = self.equal.len();
+            let number = *self
+                .members
+                .entry((relation, column.clone()))
+                .or_insert(next);
+            if number == next {
+                self.equal.push(next);
+            }
+            number
+        });
+        let (left, right) = (self.of(left), self.of(right));
+        self.equal[right] = left;
+        left
+    }
+
+    /// The number that all columns have which are equal to one.
+    fn of(&self, mut number: usize) -> usize {
+        while self.equal[number] != number {
+            number = self.equal[number];
+        }
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(rows: &[f64], equalities: Vec<Equality>) -> Model {
+        Model {
+            relations: rows.to_vec(),
+            base_rows: rows.to_vec(),
+            factors: Vec::new(),
+            classes: 1 + equalities.iter().map(|e| e.class).max().unwrap_or(0),
+            edges: equalities.iter().map(Equality::pair).collect(),
+            equalities,
+        }
+    }
+
+    fn equality(class: usize, relations: [usize; 2], distinct: [f64; 2]) -> Equality {
+        Equality {
+            class,
+            relations,
+            distinct,
+            is_part: false,
+        }
+    }
+
+    #[test]
+    fn equalities_that_follow_from_others_do_not_count() {
+        let two = vec![
+            equality(0, [1, 2], [50.0, 80.0]),
+            equality(0, [0, 1], [100.0, 50.0]),
+        ];
+        let three = vec![
+            equality(0, [1, 2], [50.0, 80.0]),
+            equality(0, [0, 1], [100.0, 50.0]),
+            equality(0, [0, 2], [100.0, 80.0]),
+        ];
+        let rows = [1000.0, 2000.0, 4000.0];
+        let expected = 1000.0 * 2000.0 * 4000.0 / (80.0 * 100.0);
+        assert!((model(&rows, two).rows(0b111) - expected).abs() < 1e-3);
+        let model = model(&rows, three);
+        assert!((model.rows(0b111) - expected).abs() < 1e-3);
+        assert!((model.rows(0b101) - 1000.0 * 4000.0 / 100.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn several_columns_are_one_key() {
+        // Of two columns with 100 values each, whose 200 combinations are the rows of one side.
+        let parts = || {
+            [[0, 1], [1, 0]]
+                .into_iter()
+                .enumerate()
+                .map(|(class, of)| Equality {
+                    is_part: true,
+                    ..equality(class, of, [100.0, 100.0])
+                })
+        };
+        let model = model(&[200.0, 60_000.0], parts().collect());
+        assert!((model.rows(0b11) - 60_000.0).abs() < 1e-3);
     }
 }

@@ -5,13 +5,15 @@
 //! 10^15 as a float. Here the decimal becomes a float, unless the float is a constant: that is the decimal which is
 //! written so. So it is where they become values of one column or list: in UNION, CASE, coalesce and the like.
 //! Intervals are compared by their months, then their days, then the rest, so that 30 hours are less than a day; here
-//! by their length, of 30 days a month and 24 hours a day, as PostgreSQL and DuckDB have it. A constant text beside a boolean is one, a boolean beside a whole number is 0 or 1, and one
-//! beside bytes that is written `\x…` are those, as where it is put into a column of bytes. Times of
-//! day of different units, as TIME(6) and TIME are, have no common type at all; here it is that of nanoseconds.
+//! by their length, of 30 days a month and 24 hours a day, as PostgreSQL and DuckDB have it; so are differences of
+//! timestamps, and a constant text beside either is an interval. A constant text beside a boolean is one, a boolean
+//! beside a whole number is 0 or 1, and one beside bytes that is written `\x…` are those, as where it is put into a
+//! column of bytes. Times of day of different units, as TIME(6) and TIME are, have no common type at all; here it is
+//! that of nanoseconds.
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue};
@@ -106,6 +108,8 @@ impl Kind {
             (l, r) if is_time(l) && is_time(r) && (is_interval(l) || is_interval(r)) => {
                 Some(Self::Length)
             }
+            (l, _) if is_time(l) && is_constant_text(right) => Some(Self::Length),
+            (_, r) if is_time(r) && is_constant_text(left) => Some(Self::Length),
             (DataType::Boolean, other) | (other, DataType::Boolean) if other.is_integer() => {
                 Some(Self::Number)
             }
@@ -142,6 +146,7 @@ impl Kind {
             Self::Decimal => expr,
             Self::Float if of.is_decimal() => cast(expr, DataType::Float64),
             Self::Float => expr,
+            Self::Length if of.is_string() => intervals::length(as_interval(expr)),
             Self::Length => intervals::length(expr),
             Self::Truth if of.is_string() => cast(expr, DataType::Boolean),
             Self::Truth => expr,
@@ -151,6 +156,25 @@ impl Kind {
                 bytes_in(&expr).map_or(expr, |bytes| lit(ScalarValue::Binary(Some(bytes))))
             }
         }
+    }
+}
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+
+/// A constant text as an interval, be it written as a time of day.
+fn as_interval(text: Expr) -> Expr {
+    let time = match &text {
+        Expr::Literal(value, _) if value.cast_to(&INTERVAL).is_err() => {
+            value.cast_to(&DataType::Time64(TimeUnit::Nanosecond)).ok()
+        }
+        _ => None,
+    };
+    match time {
+        Some(ScalarValue::Time64Nanosecond(Some(nanoseconds))) => {
+            let interval = IntervalMonthDayNano::new(0, 0, nanoseconds);
+            lit(ScalarValue::IntervalMonthDayNano(Some(interval)))
+        }
+        _ => cast(text, INTERVAL),
     }
 }
 
@@ -213,6 +237,8 @@ fn of_one_kind(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     // What has no type yet is for the planner to say.
     let type_of = |expr: &Expr| expr.get_type(schema).ok();
     match expr {
+        // Others stand beside comparisons.
+        Expr::BinaryExpr(_) if !compares(&expr) => Ok(Transformed::no(expr)),
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
             let types = type_of(&left).zip(type_of(&right));
             let kind = types

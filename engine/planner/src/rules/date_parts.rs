@@ -18,7 +18,6 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::functions::datetime;
-use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::preimage::PreimageResult;
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -114,6 +113,20 @@ fn days_and_time(nanoseconds: i64) -> IntervalMonthDayNano {
     IntervalMonthDayNano::new(0, (nanoseconds / DAY) as i32, nanoseconds % DAY)
 }
 
+/// What is computed of values, or of one that stands for all.
+fn computed(
+    value: &ColumnarValue,
+    compute: impl Fn(&ArrayRef) -> ArrayRef,
+) -> Result<ColumnarValue> {
+    Ok(match value {
+        ColumnarValue::Array(values) => ColumnarValue::Array(compute(values)),
+        ColumnarValue::Scalar(value) => {
+            let one = compute(&value.to_array()?);
+            ColumnarValue::Scalar(ScalarValue::try_from_array(&one, 0)?)
+        }
+    })
+}
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct DatePart {
     inner: Arc<ScalarUDF>,
@@ -141,36 +154,33 @@ impl ScalarUDFImpl for DatePart {
             && let DataType::Duration(_) = value.data_type()
         {
             let nanoseconds = value.cast_to(&DataType::Duration(TimeUnit::Nanosecond), None)?;
-            let as_intervals = make_scalar_function(
-                |columns: &[ArrayRef]| {
-                    let durations = columns[0].as_primitive::<DurationNanosecondType>();
-                    let intervals: IntervalMonthDayNanoArray = durations.unary(days_and_time);
-                    Ok(Arc::new(intervals) as ArrayRef)
-                },
-                vec![],
-            );
-            *value = as_intervals(&[nanoseconds])?;
+            *value = computed(&nanoseconds, |durations| {
+                let durations = durations.as_primitive::<DurationNanosecondType>();
+                let intervals: IntervalMonthDayNanoArray = durations.unary(days_and_time);
+                Arc::new(intervals)
+            })?;
             args.arg_fields[1] = Arc::new(Field::new("interval", INTERVAL, true));
         }
-        if let [ColumnarValue::Scalar(part), intervals] = args.args.as_slice()
-            && intervals.data_type() == INTERVAL
-            && let Some(Some(part)) = part.try_as_str()
-            && let Some(part) = part_of_intervals(&part.to_lowercase())
+        let [ColumnarValue::Scalar(part), value] = args.args.as_slice() else {
+            return self.inner.invoke_with_args(args);
+        };
+        let Some(Some(part)) = part.try_as_str() else {
+            return self.inner.invoke_with_args(args);
+        };
+        let part = part.to_lowercase();
+        let of = value.data_type();
+        if of == INTERVAL
+            && let Some(part) = part_of_intervals(&part)
         {
-            let computed = make_scalar_function(
-                move |columns: &[ArrayRef]| {
-                    let intervals = columns[0].as_primitive::<IntervalMonthDayNanoType>();
-                    let parts: Float64Array = intervals.unary(part);
-                    Ok(Arc::new(parts) as ArrayRef)
-                },
-                vec![],
-            );
-            let parts = computed(std::slice::from_ref(intervals))?;
+            let parts = computed(value, |intervals| {
+                let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
+                let parts: Float64Array = intervals.unary(part);
+                Arc::new(parts)
+            })?;
             return parts.cast_to(args.return_field.data_type(), None);
         }
-        if let [ColumnarValue::Scalar(part), moments] = args.args.as_slice()
-            && let DataType::Timestamp(unit, _) = moments.data_type()
-            && matches!(part.try_as_str(), Some(Some(text)) if text.eq_ignore_ascii_case("epoch"))
+        if let DataType::Timestamp(unit, _) = of
+            && part == "epoch"
         {
             let of_a_second = match unit {
                 TimeUnit::Second => 1,
@@ -178,34 +188,20 @@ impl ScalarUDFImpl for DatePart {
                 TimeUnit::Microsecond => 1_000_000,
                 TimeUnit::Nanosecond => 1_000_000_000,
             };
-            let seconds = make_scalar_function(
-                move |columns: &[ArrayRef]| {
-                    let numbers = columns[0].as_primitive::<Int64Type>();
-                    let seconds: Float64Array = numbers.unary(|number| {
-                        let rest = number.rem_euclid(of_a_second) as f64 / of_a_second as f64;
-                        number.div_euclid(of_a_second) as f64 + rest
-                    });
-                    Ok(Arc::new(seconds) as ArrayRef)
-                },
-                vec![],
-            );
-            return seconds(&[moments.cast_to(&DataType::Int64, None)?]);
+            return computed(&value.cast_to(&DataType::Int64, None)?, |numbers| {
+                let seconds: Float64Array = numbers.as_primitive::<Int64Type>().unary(|number| {
+                    let rest = number.rem_euclid(of_a_second) as f64 / of_a_second as f64;
+                    number.div_euclid(of_a_second) as f64 + rest
+                });
+                Arc::new(seconds)
+            });
         }
-        if let Some(ColumnarValue::Scalar(part)) = args.args.first()
-            && let Some(Some(text)) = part.try_as_str()
-            && let Some(part) = part_of_years(&text.to_lowercase())
-        {
+        if let Some(part) = part_of_years(&part) {
             args.args[0] = ColumnarValue::Scalar(ScalarValue::from("year"));
-            let years = self.inner.invoke_with_args(args)?;
-            let computed = make_scalar_function(
-                move |columns: &[ArrayRef]| {
-                    let years = columns[0].as_primitive::<Int32Type>();
-                    let parts: Int32Array = years.unary(part);
-                    Ok(Arc::new(parts) as ArrayRef)
-                },
-                vec![],
-            );
-            return computed(&[years]);
+            return computed(&self.inner.invoke_with_args(args)?, |years| {
+                let parts: Int32Array = years.as_primitive::<Int32Type>().unary(part);
+                Arc::new(parts)
+            });
         }
         self.inner.invoke_with_args(args)
     }

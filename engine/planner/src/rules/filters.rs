@@ -46,10 +46,17 @@ impl OptimizerRule for FiltersOfColumns {
         let LogicalPlan::Filter(filter) = plan else {
             return self.0.rewrite(plan, config);
         };
-        if !has_row_of_none(&filter.input) {
+        // Of several in a row it makes one.
+        let mut conditions = split_conjunction_owned(filter.predicate.clone());
+        let mut input = &filter.input;
+        while let LogicalPlan::Filter(below) = input.as_ref() {
+            conditions.extend(split_conjunction_owned(below.predicate.clone()));
+            input = &below.input;
+        }
+        if !has_row_of_none(input) {
             return self.0.rewrite(LogicalPlan::Filter(filter), config);
         }
-        let conditions = split_conjunction_owned(filter.predicate.clone());
+        let input = Arc::clone(input);
         let (kept, others): (Vec<_>, Vec<_>) = conditions
             .into_iter()
             .partition(|one| one.column_refs().is_empty());
@@ -59,7 +66,7 @@ impl OptimizerRule for FiltersOfColumns {
         let Some(others) = conjunction(others) else {
             return Ok(Transformed::no(LogicalPlan::Filter(filter)));
         };
-        let others = LogicalPlan::Filter(Filter::try_new(others, filter.input)?);
+        let others = LogicalPlan::Filter(Filter::try_new(others, input)?);
         self.0.rewrite(others, config)?.map_data(|below| {
             let filter = Filter::try_new(kept, Arc::new(below))?;
             Ok(LogicalPlan::Filter(filter))

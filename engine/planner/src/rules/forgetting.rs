@@ -4,7 +4,8 @@
 //! columns out of sorts. Some operators put NULLs into these columns: outer joins for the rows that they make
 //! up, and grouping sets. And a sort that keeps the first rows of several partitions tells all of them of the
 //! last row that is still wanted: by its keys without those that are constant in a partition, where the
-//! constants differ.
+//! constants differ. A sort above rows of which the first are passed over (OFFSET) is moved below that, and keeps as
+//! many rows as are left in the end.
 
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -36,7 +39,8 @@ impl PhysicalOptimizerRule for SortsAsAskedFor {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let forgetting = plan.transform_up(forgotten)?.data;
-        let sorted = self.0.optimize(forgetting, config)?;
+        let forgetting = forgetting.transform_up(behind_offsets)?.data;
+        let sorted = self.0.optimize(of_result(forgetting)?, config)?;
         Ok(sorted.transform_up(whole_keys)?.data)
     }
 
@@ -69,6 +73,32 @@ fn forgotten(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Executi
         }
         false => Ok(Transformed::no(node)),
     }
+}
+
+/// Rows of which the first are passed over, and nothing that is known of them.
+fn behind_offsets(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let limit = node.downcast_ref::<GlobalLimitExec>();
+    Ok(match limit.is_some_and(|limit| limit.skip() > 0) {
+        true => Transformed::yes(Arc::new(ForgettingExec::new(&node))),
+        false => Transformed::no(node),
+    })
+}
+
+/// The same without that where they are the result: nobody sorts above it.
+fn of_result(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    if node.is::<ForgettingExec>() {
+        let input = node.children()[0];
+        return Ok(match input.is::<GlobalLimitExec>() {
+            true => Arc::clone(input),
+            false => node,
+        });
+    }
+    if !node.is::<ProjectionExec>() && node.name() != "OutputRequirementExec" {
+        return Ok(node);
+    }
+    let input = of_result(Arc::clone(node.children()[0]))?;
+    let mode = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    node.replace_children(vec![input], mode)
 }
 
 /// Of which of its inputs, at most two, a node makes NULLs.

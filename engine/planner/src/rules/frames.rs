@@ -56,10 +56,8 @@ impl AnalyzerRule for BoundsOfRanges {
 /// Whether a window is of rows up to those that are alike, or beyond.
 fn may_be_of_groups(call: &WindowFunction) -> bool {
     let frame = &call.params.window_frame;
-    let is_open = |bound: &WindowFrameBound| match bound {
-        WindowFrameBound::CurrentRow => true,
-        WindowFrameBound::Preceding(value) | WindowFrameBound::Following(value) => value.is_null(),
-    };
+    let is_open =
+        |bound: &WindowFrameBound| bound.is_unbounded() || *bound == WindowFrameBound::CurrentRow;
     frame.units == WindowFrameUnits::Range
         && is_open(&frame.start_bound)
         && is_open(&frame.end_bound)

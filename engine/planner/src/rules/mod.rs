@@ -8,6 +8,7 @@
 mod aggregate;
 mod backslashes;
 mod casts;
+mod coarser_moments;
 mod comparisons;
 mod conditions;
 mod cooperative;
@@ -17,6 +18,7 @@ mod days;
 mod distinct_keys;
 mod fallible_projections;
 mod filters;
+mod floats_of_files;
 mod forgetting;
 mod frames;
 mod grouping_keys;
@@ -39,6 +41,7 @@ mod orders;
 mod overflow;
 mod ranges;
 mod repeated_keys;
+mod rounded_decimals;
 mod scalar_subqueries;
 mod set_comparisons;
 mod sort_keys;
@@ -48,6 +51,7 @@ mod sums;
 mod top_groups;
 mod top_k;
 mod twin_names;
+mod typed_values;
 mod volatile_filter;
 
 use std::sync::Arc;
@@ -67,6 +71,7 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 pub use aggregate::AggregateIntoScan;
 pub use backslashes::LiteralBackslashes;
 pub use casts::LossyCasts;
+pub use coarser_moments::CoarserMoments;
 pub use comparisons::Comparisons;
 pub use cooperative::CooperativeJoins;
 pub use correlated::CorrelatedSubqueries;
@@ -87,11 +92,13 @@ pub use number_casts::NumberCasts;
 pub use one_nan::OneNan;
 pub use orders::OrderOfSubqueries;
 pub use overflow::CheckedArithmetic;
+pub use rounded_decimals::RoundedDecimals;
 pub use scalar_subqueries::ScalarSubqueries;
 pub use set_comparisons::SetComparisons;
 pub use subqueries::TestsAsColumns;
 pub use sums::CheckedSums;
 pub use top_k::TopKIntoScan;
+pub use typed_values::TypedValues;
 pub use volatile_filter::VolatileFilter;
 
 use self::casts::CastsOfTexts;
@@ -99,10 +106,11 @@ use self::conditions::ConditionsThatGuard;
 use self::distinct_keys::DistinctKeys;
 use self::fallible_projections::ForRowsLeftOut;
 use self::filters::FiltersOfColumns;
+use self::floats_of_files::FloatsOfFiles;
 use self::forgetting::SortsAsAskedFor;
 use self::guard::Guarded;
 use self::inner_joins::{KeysOfOneKind, KeysOfTwo};
-use self::known_values::OfComputed;
+use self::known_values::Unreliable;
 use self::large_constants::LargeConstants;
 use self::repeated_keys::RepeatedKeys;
 use self::sort_keys::SortKeys;
@@ -122,7 +130,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
             *rule = Arc::new(Guarded::<OfTwins>::new(rule));
         }
         if rule.name() == "aggregate_statistics" {
-            *rule = Arc::new(Guarded::<OfComputed>::new(rule));
+            *rule = Arc::new(Guarded::<Unreliable>::new(rule));
         }
         if rule.name() == "LimitAggregation" {
             *rule = Arc::new(Guarded::<OfFloats>::new(rule));
@@ -154,6 +162,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
             Arc::new(TopKIntoScan) as _,
         ],
     );
+    rules.push(Arc::new(FloatsOfFiles));
     rules.push(Arc::new(LargeConstants));
     rules.push(Arc::new(ConditionsThatGuard));
     rules
@@ -218,7 +227,8 @@ pub fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
         intervals::function(),
         sorted_lists::function(),
     ];
-    number_casts::functions().into_iter().chain(others)
+    let casts = number_casts::functions().into_iter();
+    casts.chain(coarser_moments::functions()).chain(others)
 }
 
 /// The scan below operators that change neither rows nor values but for projections; expressions

@@ -15,7 +15,7 @@ use datafusion::common::{Column, DFSchema, DFSchemaRef, Result};
 use datafusion::logical_expr::expr::{Sort as SortExpr, WindowFunction, WindowFunctionDefinition};
 use datafusion::logical_expr::{
     Aggregate, Expr, ExprSchemable, Filter, Limit, LogicalPlan, Projection, Sort, SubqueryAlias,
-    Unnest, Window, WindowFrameBound, WindowFrameUnits,
+    Unnest, Window, WindowFrameUnits,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -313,11 +313,7 @@ impl Orders {
 /// Whether what a window function gives tells in which order rows come that it has no order for.
 fn tells_order(call: &WindowFunction) -> bool {
     let frame = &call.params.window_frame;
-    let is_open = |bound: &WindowFrameBound| match bound {
-        WindowFrameBound::CurrentRow => false,
-        WindowFrameBound::Preceding(value) | WindowFrameBound::Following(value) => value.is_null(),
-    };
-    let is_of_all = is_open(&frame.start_bound) && is_open(&frame.end_bound);
+    let is_of_all = frame.start_bound.is_unbounded() && frame.end_bound.is_unbounded();
     call.params.order_by.is_empty()
         && match &call.fun {
             WindowFunctionDefinition::WindowUDF(function) => NUMBERED.contains(&function.name()),
@@ -377,10 +373,16 @@ fn sorted(plan: LogicalPlan, keys: Vec<SortExpr>) -> Result<LogicalPlan> {
 
 /// The plan with those columns alone, in their order.
 fn with_columns(plan: LogicalPlan, schema: &DFSchemaRef) -> Result<LogicalPlan> {
-    if plan.schema().columns() == schema.columns() {
+    let mut wanted = schema.columns();
+    // DataFusion's rule for `grouping(…)`, which runs before, takes it from below nodes that still name it.
+    wanted.retain(|column| {
+        column.name != Aggregate::INTERNAL_GROUPING_ID || plan.schema().has_column(column)
+    });
+    if plan.schema().columns() == wanted {
         return Ok(plan);
     }
-    let projection = Projection::try_new(columns_of(schema), Arc::new(plan))?;
+    let wanted = wanted.into_iter().map(Expr::Column).collect();
+    let projection = Projection::try_new(wanted, Arc::new(plan))?;
     Ok(LogicalPlan::Projection(projection))
 }
 
