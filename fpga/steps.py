@@ -4,6 +4,7 @@ import concurrent.futures
 import hashlib
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import time
@@ -51,6 +52,32 @@ def environment(name, packages):
                  "--disable-pip-version-check", package], 600)
         (home / "complete").touch()
     return home
+
+
+def add_sample(parser):
+    """The options of `sampled`."""
+    parser.add_argument("--one-in", type=int, default=1, metavar="N",
+                        help="try one in N of the wrong versions; which, differs from run to run")
+    parser.add_argument("--share", type=int, metavar="K",
+                        help="which of the N shares, from 0 (default: any)")
+
+
+def sampled(jobs, arguments):
+    """The jobs without those of mutants that are not of the share that is tried."""
+    if arguments.one_in < 2:
+        yield from jobs
+        return
+    share = arguments.share
+    if share is None:
+        share = random.randrange(arguments.one_in)
+    print(f"mutants: one in {arguments.one_in}, those of --share {share}", flush=True)
+    number = 0
+    for job in jobs:
+        if "mutant" in job[0]:
+            number += 1
+            if number % arguments.one_in != share % arguments.one_in:
+                continue
+        yield job
 
 
 class Remembered:

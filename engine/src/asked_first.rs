@@ -9,9 +9,9 @@ use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{self, Query, Select, TableFactor, VisitorMut, With};
 
 use crate::Session;
-use crate::clauses;
 use crate::error::{Error, Result};
 use crate::parameters::Values;
+use crate::walk::walk_statement;
 
 /// A kind of them: what one is, where there is one.
 pub(crate) trait Pending: Sized {
@@ -34,7 +34,7 @@ pub(crate) trait Pending: Sized {
 /// The first of a kind within which is none, with the queries of WITH that it may name.
 pub(crate) fn first<P: Pending>(statement: &mut ParsedStatement) -> Option<(Vec<With>, P)> {
     let mut search = Search::<P>::default();
-    let _ = clauses::visit(statement, &mut search);
+    let _ = walk_statement(statement, &mut search);
     search.found
 }
 

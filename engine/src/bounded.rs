@@ -10,7 +10,7 @@ use arrow::datatypes::{
     DataType, Field, FieldRef, Float64Type, IntervalMonthDayNanoType, IntervalUnit, Schema,
     TimeUnit,
 };
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue, exec_err};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::FunctionRegistry;
@@ -29,6 +29,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr as PhysicalBinary, Column};
 use datafusion::prelude::SessionContext;
 use flashmesh_planner::map_named_expressions;
+use flashmesh_planner::walk::{Walk as _, WalkPlan as _};
 
 /// A call's part of the memory limit, and the most that it is.
 const MEMORY_SHARE: usize = 16;
@@ -277,7 +278,7 @@ impl AnalyzerRule for BoundedOperators {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let analyzed = plan.transform_up_with_subqueries(|plan| {
+        let analyzed = plan.change_up_with_subqueries(|plan| {
             let schema = merge_schema(&plan.inputs());
             map_named_expressions(plan, |expression| self.rewrite(expression, &schema))
         })?;

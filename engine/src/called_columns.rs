@@ -8,13 +8,14 @@ use datafusion::sql::sqlparser::ast::{
     Ident, TableAlias, TableAliasColumnDef, TableFactor, VisitorMut,
 };
 
-use crate::clauses::{self, SERIES};
+use crate::clauses::SERIES;
 use crate::names::name_of;
+use crate::walk::walk_statement;
 
 /// Gives that name to the column of each such function that is called so; whether there is one.
 pub(crate) fn call_column(statement: &mut ParsedStatement, name: &str) -> bool {
     let mut calling = Calling { name, found: false };
-    let _ = clauses::visit(statement, &mut calling);
+    let _ = walk_statement(statement, &mut calling);
     calling.found
 }
 

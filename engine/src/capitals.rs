@@ -11,10 +11,11 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{Expr, Ident, VisitorMut};
+use flashmesh_planner::walk::WalkPlan as _;
 
-use crate::clauses;
 use crate::names::name_of;
 use crate::reused_aliases::not_found;
+use crate::walk::walk_statement;
 
 /// Writes a column's name as it is made where a statement could not be planned for that; the name that was written.
 pub(crate) fn write_capitals(
@@ -27,7 +28,7 @@ pub(crate) fn write_capitals(
         made,
         found: false,
     };
-    let _ = clauses::visit(statement, &mut names);
+    let _ = walk_statement(statement, &mut names);
     names.found.then_some(names.written.name)
 }
 
@@ -37,7 +38,7 @@ pub(crate) fn write_capitals(
 /// None.
 pub(crate) fn has_any(plan: &LogicalPlan, names: &[String]) -> Result<bool> {
     let mut has_any = false;
-    plan.apply_with_subqueries(|node| {
+    plan.walk_with_subqueries(|node| {
         let has_name = |schema: &Schema| schema.fields().iter().any(|f| names.contains(f.name()));
         has_any = match node {
             LogicalPlan::TableScan(scan) => has_name(&scan.source.schema()),

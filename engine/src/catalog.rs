@@ -7,11 +7,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::{exec_err, plan_err};
 use datafusion::datasource::TableType;
 use datafusion::error::Result;
+use flashmesh_macros::async_impl;
 use flashmesh_planner::{Authority, FlashTable, NamedTable};
 use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::{Capability, KernelRights, Right, Rights, Subject};
@@ -334,7 +334,7 @@ impl FlashSchema {
     }
 }
 
-#[async_trait]
+#[async_impl]
 impl SchemaProvider for FlashSchema {
     fn table_names(&self) -> Vec<String> {
         let mut names = self.workspace.tables(&self.name);

@@ -10,22 +10,23 @@ use std::ops::ControlFlow;
 use datafusion::common::DFSchema;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, Cte, ExcludeSelectItem, Expr, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Ident, JoinOperator, ObjectName, Query, RenameSelectItem, Select,
-    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins, Value,
-    VisitMut as _, VisitorMut, WildcardAdditionalOptions, With, visit_expressions,
-    visit_expressions_mut,
+    self, BinaryOperator, Cte, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    JoinOperator, ObjectName, Query, RenameSelectItem, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, TableWithJoins, Value, VisitorMut,
+    WildcardAdditionalOptions, With,
 };
 use regex::Regex;
 
 use crate::Session;
 use crate::asked_first::{Pending, first};
 use crate::clauses::{
-    self, arguments_of_columns, call, has_table, joins_by_keys, order_by_places, write_out_keys,
+    self, arguments_of_columns, call, has_join, has_table, joins_by_keys, order_by_places,
+    write_out_keys,
 };
 use crate::error::{Error, Result};
 use crate::names::quoted_text;
 use crate::parameters::Values;
+use crate::walk::{visit_expressions, visit_expressions_mut, walk_mut, walk_statement};
 
 /// What one COLUMNS stands for.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,11 +94,11 @@ impl Session {
             self.count_rows(&scopes, &mut select, variables).await;
             select.projection = self.written_out(scopes, &select, variables).await?;
             write_out_keys(&mut select)?;
-            let _ = clauses::visit(statement, &mut Replace(Some(select)));
+            let _ = walk_statement(statement, &mut Replace(Some(select)));
         }
-        let ControlFlow::Continue(()) = clauses::visit(statement, &mut Places);
+        let ControlFlow::Continue(()) = walk_statement(statement, &mut Places);
         let is_there = is_there(statement);
-        let ControlFlow::Continue(()) = clauses::visit(statement, &mut Unmark);
+        let ControlFlow::Continue(()) = walk_statement(statement, &mut Unmark);
         match is_there {
             false => Ok(()),
             true => Err(Error::usage(
@@ -273,11 +274,7 @@ fn columns(schema: &DFSchema, has_tables: bool) -> Vec<Column> {
 
 /// What EXCLUDE and EXCEPT name.
 fn excluded(options: &WildcardAdditionalOptions) -> Vec<ObjectName> {
-    let mut names = match &options.opt_exclude {
-        Some(ExcludeSelectItem::Single(name)) => vec![name.clone()],
-        Some(ExcludeSelectItem::Multiple(names)) => names.clone(),
-        None => Vec::new(),
-    };
+    let mut names = clauses::excluded(options).to_vec();
     if let Some(except) = &options.opt_except {
         let others = std::iter::once(&except.first_element).chain(&except.additional_elements);
         names.extend(others.map(|name| ObjectName::from(vec![name.clone()])));
@@ -419,7 +416,7 @@ fn with_column(mut expr: Expr, column: &Column) -> Expr {
 
 /// The scopes without queries that ask for columns themselves. One that names itself has the columns of its first part.
 fn without_asking(scopes: &[With]) -> Vec<With> {
-    let asks = |query: &Query| query.clone().visit(&mut Present).is_break();
+    let asks = |query: &Query| walk_mut(&mut query.clone(), &mut Present).is_break();
     let mut scopes = scopes.to_vec();
     for with in &mut scopes {
         for table in &mut with.cte_tables {
@@ -456,7 +453,8 @@ pub(crate) fn merged_without<V: VisitorMut + Default>(scopes: &[With]) -> Option
     let mut scopes = scopes.to_vec();
     for with in &mut scopes {
         let mut tables = with.cte_tables.iter_mut();
-        let pending = tables.position(|table| table.query.visit(&mut V::default()).is_break());
+        let pending =
+            tables.position(|table| walk_mut(&mut table.query, &mut V::default()).is_break());
         with.cte_tables.truncate(pending.unwrap_or(usize::MAX));
     }
     merged(&scopes)
@@ -464,7 +462,7 @@ pub(crate) fn merged_without<V: VisitorMut + Default>(scopes: &[With]) -> Option
 
 /// Whether a statement asks for columns anywhere.
 fn is_there(statement: &mut ParsedStatement) -> bool {
-    clauses::visit(statement, &mut Present).is_break()
+    walk_statement(statement, &mut Present).is_break()
 }
 
 /// Ends where columns are asked for.
@@ -562,9 +560,9 @@ impl<F: FnMut(&ObjectName) -> Option<FunctionArgExpr>> VisitorMut for Counts<F> 
 fn visit_counts(select: &mut Select, each: impl FnMut(&ObjectName) -> Option<FunctionArgExpr>) {
     let mut counts = Counts { depth: 0, each };
     // It goes to the end.
-    let _ = select.projection.visit(&mut counts);
-    let _ = select.having.visit(&mut counts);
-    let _ = select.qualify.visit(&mut counts);
+    let _ = walk_mut(&mut select.projection, &mut counts);
+    let _ = walk_mut(&mut select.having, &mut counts);
+    let _ = walk_mut(&mut select.qualify, &mut counts);
 }
 
 /// The tables of which a SELECT counts such rows.
@@ -594,7 +592,7 @@ fn has_row(columns: &[Column]) -> FunctionArgExpr {
 }
 
 fn has_outer_join(table: &TableWithJoins) -> bool {
-    let is_outer = |operator: &JoinOperator| {
+    has_join(table, &|operator| {
         matches!(
             operator,
             JoinOperator::Left(_)
@@ -603,16 +601,7 @@ fn has_outer_join(table: &TableWithJoins) -> bool {
                 | JoinOperator::RightOuter(_)
                 | JoinOperator::FullOuter(_)
         )
-    };
-    let within = |factor: &TableFactor| match factor {
-        TableFactor::NestedJoin {
-            table_with_joins, ..
-        } => has_outer_join(table_with_joins),
-        _ => false,
-    };
-    let mut joins = table.joins.iter();
-    within(&table.relation)
-        || joins.any(|join| is_outer(&join.join_operator) || within(&join.relation))
+    })
 }
 
 /// Whether something in a SELECT is to be written out.

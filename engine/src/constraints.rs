@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SessionState, SessionStateBuilder};
@@ -18,9 +18,10 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::{
-    self, CheckConstraint, ColumnOption, Query, TableConstraint, Visit, Visitor,
+    self, CheckConstraint, ColumnOption, Query, TableConstraint, Visitor,
 };
 use datafusion::sql::unparser::Unparser;
+use flashmesh_planner::walk::Walk as _;
 use flashmesh_storage::StorageError;
 use flashmesh_storage::table::{Check, CheckLanguage, RowTest};
 use parking_lot::Mutex;
@@ -32,6 +33,7 @@ use crate::names::name_of;
 use crate::resources::session_config;
 use crate::table_options::with_marks;
 use crate::types::SqlTypes;
+use crate::walk::walk;
 
 /// What marks the plan of CREATE TABLE with constraints: pairs of name and text, in JSON.
 const CHECKS: &str = "flashmesh.checks";
@@ -211,7 +213,7 @@ fn planned(
             "CHECK constraint '{name}' takes no {what}: it is about the columns of one row, and says the same of it at all times"
         )))
     };
-    if condition.visit(&mut Subqueries).is_break() {
+    if walk(&condition, &mut Subqueries).is_break() {
         return refused("subquery");
     }
     let written = condition.to_string();
@@ -376,7 +378,7 @@ impl Constraints {
             }
             other => Transformed::no(other),
         };
-        let condition = condition.transform(|expr| Ok(renamed(expr)))?.data;
+        let condition = condition.transform_up(|expr| Ok(renamed(expr)))?.data;
         let columns = columns
             .fields()
             .iter()

@@ -1,7 +1,6 @@
 //! Defaults of columns: their texts, and the keyword DEFAULT in statements.
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, exec_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
@@ -13,6 +12,7 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::unparser::expr_to_sql;
+use flashmesh_planner::walk::Walk as _;
 use flashmesh_storage::table::{Generated, TableSnapshot};
 
 use crate::error::{Error, Result};

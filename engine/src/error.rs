@@ -1,5 +1,6 @@
 //! The crate's error and its messages.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use datafusion::common::SchemaError;
@@ -124,7 +125,10 @@ fn describe(error: &DataFusionError) -> String {
             without_backtrace(message).to_string()
         }
         DataFusionError::NotImplemented(message) => {
-            format!("not supported: {}", without_backtrace(message))
+            format!(
+                "not supported: {}",
+                without_syntax(without_backtrace(message))
+            )
         }
         DataFusionError::ResourcesExhausted(message) => {
             let sort_it = match message.contains("HashJoin") {
@@ -165,6 +169,27 @@ fn describe(error: &DataFusionError) -> String {
             refused_values(&text).unwrap_or(text)
         }
     }
+}
+
+/// What the planner does not know, named; it shows its syntax tree, with the places of all words.
+fn without_syntax(message: &str) -> Cow<'_, str> {
+    if !message.contains("Span(") {
+        return Cow::Borrowed(message);
+    }
+    if let Some((_, tree)) = message.split_once("Unsupported ast node in sqltorel: ") {
+        let mut name = String::new();
+        for letter in tree.chars().take_while(|letter| letter.is_alphanumeric()) {
+            if letter.is_uppercase() && !name.is_empty() {
+                name.push(' ');
+            }
+            name.extend(letter.to_uppercase());
+        }
+        return Cow::Owned(name);
+    }
+    let end = [", got: ", ": ", " {", "("]
+        .iter()
+        .find_map(|mark| message.find(mark));
+    Cow::Borrowed(&message[..end.unwrap_or(message.len())])
 }
 
 /// What a function does not take, which DataFusion says as an error of its own.

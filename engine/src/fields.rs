@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use arrow::datatypes::DataType;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
-    self, ExcludeSelectItem, Expr, Ident, Select, SelectItem, SelectItemQualifiedWildcardKind,
-    SetExpr, Value, VisitorMut, WildcardAdditionalOptions, With,
+    self, Expr, Ident, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Value,
+    VisitorMut, WildcardAdditionalOptions, With,
 };
 
 use crate::Session;
@@ -17,6 +17,7 @@ use crate::columns::merged_without;
 use crate::error::{Error, Result};
 use crate::names::name_of;
 use crate::parameters::Values;
+use crate::walk::walk_statement;
 
 impl Session {
     /// Writes fields out where a SELECT list asks for those of a struct.
@@ -59,7 +60,7 @@ impl Session {
                     }
                 }
             }
-            let _ = clauses::visit(statement, &mut Replace(items));
+            let _ = walk_statement(statement, &mut Replace(items));
         }
         Ok(())
     }
@@ -131,12 +132,8 @@ fn excluded(options: &WildcardAdditionalOptions) -> Option<Vec<String>> {
     if known != *options {
         return None;
     }
-    let names = match &options.opt_exclude {
-        None => Vec::new(),
-        Some(ExcludeSelectItem::Single(name)) => vec![name],
-        Some(ExcludeSelectItem::Multiple(names)) => names.iter().collect(),
-    };
-    let names = names.into_iter().map(|name| match name.0.as_slice() {
+    let names = clauses::excluded(options).iter();
+    let names = names.map(|name| match name.0.as_slice() {
         [only] => only.as_ident().map(name_of),
         _ => None,
     });

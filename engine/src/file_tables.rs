@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
-use async_trait::async_trait;
 use datafusion::catalog::{TableProvider, UrlTableFactory};
 use datafusion::execution::SessionState;
 use datafusion::prelude::SessionContext;
+use flashmesh_macros::async_impl;
 use parking_lot::{Mutex, RwLock};
 
 use crate::clauses::{files_of_name, list_of_name};
@@ -27,7 +27,7 @@ impl FileTables {
     }
 }
 
-#[async_trait]
+#[async_impl]
 impl UrlTableFactory for FileTables {
     async fn try_new(
         &self,

@@ -9,15 +9,16 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::catalog::Session as DataFusionSession;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, WriteOp};
 use datafusion::physical_plan::ExecutionPlan;
+use flashmesh_macros::async_impl;
 use flashmesh_planner::FlashTable;
 use flashmesh_planner::asof::is_as_of_join;
 use flashmesh_planner::relations::is_store_function;
+use flashmesh_planner::walk::WalkPlan as _;
 use flashmesh_storage::capability::Right;
 
 use crate::error::{Error, Result};
@@ -35,7 +36,7 @@ pub(crate) fn admit(principal: &Principal, plan: &LogicalPlan) -> Result<()> {
         return Ok(());
     }
     let mut refused = None;
-    plan.apply_with_subqueries(|node| {
+    plan.walk_with_subqueries(|node| {
         let is_part = !std::ptr::eq(node, plan);
         match check(principal, node, is_part) {
             Ok(()) => Ok(TreeNodeRecursion::Continue),
@@ -148,7 +149,7 @@ pub(crate) struct GatedPlanner {
     pub principal: Arc<Principal>,
 }
 
-#[async_trait]
+#[async_impl]
 impl QueryPlanner for GatedPlanner {
     async fn create_physical_plan(
         &self,

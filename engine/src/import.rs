@@ -18,6 +18,8 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::scalar::ScalarValue;
 use flashmesh_planner::FlashTable;
 use flashmesh_storage::table::{LoadTarget, TEMPORARY_SCHEMA, TableSnapshot};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 use crate::Session;
@@ -47,21 +49,24 @@ impl Session {
     /// # Errors
     /// [`Error::Usage`] for a file that is missing or unreadable, or whose columns don't fit the
     /// table; nothing is loaded then. Else as [`Session::sql`].
-    pub async fn load_files(
-        &self,
-        table: &str,
-        paths: &[String],
-        options: &FileOptions,
+    pub fn load_files<'a>(
+        &'a self,
+        table: &'a str,
+        paths: &'a [String],
+        options: &'a FileOptions,
         mode: LoadMode,
         progress: Arc<LoadProgress>,
-    ) -> Result<u64> {
-        let target = match mode {
-            LoadMode::Append => Some(Arc::clone(&self.table_snapshot(table)?.schema)),
-            LoadMode::Create | LoadMode::Replace => None,
+    ) -> BoxFuture<'a, Result<u64>> {
+        let load = async move {
+            let target = match mode {
+                LoadMode::Append => Some(Arc::clone(&self.table_snapshot(table)?.schema)),
+                LoadMode::Create | LoadMode::Replace => None,
+            };
+            let frame = files::read(self.context(), paths, options, target.as_deref()).await?;
+            let table = TableReference::parse_str(table);
+            self.load_frame(&table, frame, mode, progress).await
         };
-        let frame = files::read(self.context(), paths, options, target.as_deref()).await?;
-        let table = TableReference::parse_str(table);
-        self.load_frame(&table, frame, mode, progress).await
+        load.boxed()
     }
 
     /// Files (or folders, globs, URLs) of one format as a query's result.

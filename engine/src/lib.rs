@@ -32,6 +32,7 @@ mod row_ids;
 mod spill;
 mod stores;
 mod types;
+mod walk;
 mod written_types;
 
 mod named_files;

@@ -13,11 +13,11 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::Session;
 use crate::asked_first::{Pending, Search, first, makes_view};
-use crate::clauses;
 use crate::columns::merged_without;
 use crate::error::{Error, Result};
 use crate::parameters::Values;
 use crate::spelling::PERCENT;
+use crate::walk::walk_statement;
 
 impl Session {
     /// Writes out LIMITs that are shares of a query's rows, and LIMITs and OFFSETs that queries give.
@@ -42,7 +42,7 @@ impl Session {
                 None => self.number_of(&scopes, query, &part, variables).await?,
             };
             let limit = limit.map_or(Value::Null, |rows| Value::Number(rows.to_string(), false));
-            let _ = clauses::visit(statement, &mut Replace(limit));
+            let _ = walk_statement(statement, &mut Replace(limit));
         }
         Ok(())
     }

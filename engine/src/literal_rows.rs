@@ -13,7 +13,7 @@ use arrow::array::{
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{cast, is_not_null};
 use arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::datasource::{MemTable, provider_as_source};
 use datafusion::error::Result;
@@ -21,6 +21,7 @@ use datafusion::logical_expr::{
     ColumnarValue, DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, Projection, Values,
 };
 use datafusion::sql::sqlparser::ast;
+use flashmesh_planner::walk::Walk as _;
 use flashmesh_storage::page::SEGMENT_ROWS;
 
 use crate::assign::assign_values;

@@ -10,15 +10,15 @@ use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, MacroDefinition,
     ObjectName, ObjectNamePart, Query, TableAlias, TableFactor, Visit, VisitMut, Visitor,
-    VisitorMut, visit_expressions_mut,
+    VisitorMut,
 };
 use parking_lot::Mutex;
 
-use crate::clauses;
 use crate::error::{Error, Result};
 use crate::names::name_of;
 use crate::own_statement::{Macro, MacroBody, MacroStatement};
 use crate::spelling::IF_NOT_EXISTS;
+use crate::walk::{visit_expressions_mut, walk, walk_statement};
 
 /// How many calls of a statement are written out.
 const MOST_CALLS: usize = 1000;
@@ -77,8 +77,8 @@ pub(crate) fn parsed_macro(statement: &ast::Statement) -> Result<Option<MacroSta
     }
     let mut lambdas = Lambdas;
     let has_lambda = match definition {
-        MacroDefinition::Expr(expr) => expr.visit(&mut lambdas).is_break(),
-        MacroDefinition::Table(query) => query.visit(&mut lambdas).is_break(),
+        MacroDefinition::Expr(expr) => walk(expr, &mut lambdas).is_break(),
+        MacroDefinition::Table(query) => walk(query, &mut lambdas).is_break(),
     };
     if has_lambda {
         return Err(Error::usage(format!(
@@ -155,7 +155,7 @@ impl Macros {
             place: 0,
             size: 0,
         };
-        match clauses::visit(statement, &mut calls) {
+        match walk_statement(statement, &mut calls) {
             ControlFlow::Break(error) => Err(error),
             ControlFlow::Continue(()) => Ok(()),
         }
@@ -203,7 +203,7 @@ struct Extent {
 impl Extent {
     fn of(part: &impl Visit) -> Self {
         let mut extent = Self::default();
-        let _ = part.visit(&mut extent);
+        let _ = walk(part, &mut extent);
         extent
     }
 

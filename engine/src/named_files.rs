@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::datasource::listing::ListingTable;
 use datafusion::error::Result;
@@ -14,6 +13,7 @@ use datafusion::physical_expr::expressions::{Column, lit};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use flashmesh_macros::async_impl;
 
 use crate::error::Error;
 
@@ -54,7 +54,7 @@ impl NamedFiles {
     }
 }
 
-#[async_trait]
+#[async_impl]
 impl TableProvider for NamedFiles {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)

@@ -8,9 +8,10 @@ use datafusion::sql::sqlparser::ast::{Query, TableFactor, VisitorMut};
 
 use crate::Session;
 use crate::asked_first::{Pending, Search, first};
-use crate::clauses::{self, orders_by_all};
+use crate::clauses::{order_by_columns, orders_by_all};
 use crate::columns::merged_without;
 use crate::parameters::Values;
+use crate::walk::walk_statement;
 
 impl Session {
     /// Says ORDER BY ALL by the places of the columns. Of a query that can't be planned by itself, as it uses columns of
@@ -36,7 +37,7 @@ impl Session {
             let Ok(plan) = self.plan_over(text, table, with, variables).await else {
                 return;
             };
-            let _ = clauses::visit(statement, &mut Replace(plan.schema().fields().len()));
+            let _ = walk_statement(statement, &mut Replace(plan.schema().fields().len()));
         }
     }
 }
@@ -60,7 +61,9 @@ impl VisitorMut for Replace {
         if !orders_by_all(query) {
             return ControlFlow::Continue(());
         }
-        clauses::order_by_columns(query, self.0);
+        if let Some(order_by) = &mut query.order_by {
+            order_by_columns(order_by, self.0);
+        }
         ControlFlow::Break(())
     }
 }

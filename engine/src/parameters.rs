@@ -7,19 +7,20 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::var_provider::{VarProvider, VarType};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, LimitClause, SetExpr, Value, Visit, VisitMut, Visitor,
-    visit_expressions_mut,
+    self, BinaryOperator, LimitClause, SetExpr, Value, VisitMut, Visitor,
 };
 use flashmesh_planner::map_named_expressions;
+use flashmesh_planner::walk::{Walk as _, WalkPlan as _};
 
 use crate::Session;
 use crate::error::{Error, Result};
+use crate::walk::{visit_expressions_mut, walk};
 
 /// The type that a client is told where nothing says more.
 const UNKNOWN: DataType = DataType::Utf8;
@@ -214,7 +215,7 @@ pub(crate) fn inserts_one_row(statement: &ParsedStatement) -> bool {
         && !insert.overwrite
         && !insert.replace_into
         && matches!(source, Some(SetExpr::Values(values))
-            if values.rows.len() == 1 && values.visit(&mut Queries).is_continue())
+            if values.rows.len() == 1 && walk(values, &mut Queries).is_continue())
 }
 
 /// Ends at a query.
@@ -233,10 +234,10 @@ impl Visitor for Queries {
 fn visit<V: Visitor>(statement: &ParsedStatement, visitor: &mut V) {
     let _ = match statement {
         ParsedStatement::Statement(statement) if !has_own_parameters(statement) => {
-            statement.visit(visitor)
+            walk(statement, visitor)
         }
         ParsedStatement::CopyTo(copy) => match &copy.source {
-            CopyToSource::Query(query) => query.visit(visitor),
+            CopyToSource::Query(query) => walk(query, visitor),
             CopyToSource::Relation(_) => return,
         },
         ParsedStatement::Explain(explain) => return visit(&explain.statement, visitor),
@@ -358,8 +359,8 @@ impl Visitor for Hints {
 
 /// The types that parameters get from what the planner leaves open.
 fn note_types(plan: &LogicalPlan, types: &mut [Option<DataType>]) -> Result<()> {
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
+    plan.walk_with_subqueries(|node| {
+        node.walk_expressions(|expr| {
             expr.apply(|expr| {
                 match expr {
                     Expr::BinaryExpr(binary)
@@ -408,7 +409,7 @@ fn planned_parameter(expr: &Expr) -> Option<usize> {
 
 /// `plan` with literals in the place of variables; its columns keep their names.
 fn literals(plan: LogicalPlan, values: &Values) -> Result<LogicalPlan> {
-    let plan = plan.transform_up_with_subqueries(|node| {
+    let plan = plan.change_up_with_subqueries(|node| {
         map_named_expressions(node, |expr| {
             expr.transform_up(|expr| match &expr {
                 Expr::ScalarVariable(_, names) => match values.get(names) {

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{DFParser, DFParserBuilder, Statement as ParsedStatement};
-use datafusion::sql::sqlparser::ast::{Expr, Statement, Value, visit_expressions_mut};
+use datafusion::sql::sqlparser::ast::{Expr, Statement, Value};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use crate::error::{Error, Result};
 use crate::procedures::parse_procedure;
 use crate::spelling::{check_names, read_otherwise, respelled};
+use crate::walk::{visit_expressions_mut, walk_statement};
 use crate::{clauses, depth, from_first, past, precedence};
 
 /// Splits SQL of a dialect into statements.
@@ -37,10 +38,10 @@ pub(crate) fn parse(query: &str, dialect: &str) -> Result<Vec<ParsedStatement>> 
     for statement in &mut statements {
         number_marks(statement)?;
         if text.contains("from") {
-            let _ = clauses::visit(statement, &mut from_first::Correct);
+            let _ = walk_statement(statement, &mut from_first::Correct);
         }
         if ["distinct", "||", "->"].iter().any(|of| text.contains(of)) {
-            let _ = clauses::visit(statement, &mut precedence::Correct);
+            let _ = walk_statement(statement, &mut precedence::Correct);
         }
         clauses::correct(statement)?;
     }

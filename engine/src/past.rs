@@ -10,12 +10,13 @@ use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
     self, FromTable, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, TableFactor, TableVersion,
-    TableWithJoins, VisitMut as _, VisitorMut,
+    TableWithJoins, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::Dialect;
 
 use crate::error::{Error, Result};
 use crate::spelling::VERSION_OF;
+use crate::walk::walk_mut;
 
 /// Whether a text may name versions of tables: only few dialects do without `=>`.
 pub(crate) fn may_name_versions(query: &str, dialect: &dyn Dialect) -> bool {
@@ -30,7 +31,7 @@ pub(crate) fn with_versions(statement: &mut ParsedStatement) -> Result<()> {
     match statement {
         ParsedStatement::Statement(statement) => {
             let mut versions = Versions::default();
-            if let ControlFlow::Break(error) = statement.visit(&mut versions) {
+            if let ControlFlow::Break(error) = walk_mut(statement, &mut versions) {
                 return Err(error);
             }
             versions.check()?;
@@ -40,7 +41,7 @@ pub(crate) fn with_versions(statement: &mut ParsedStatement) -> Result<()> {
         ParsedStatement::CopyTo(copy) => {
             let mut versions = Versions::default();
             if let CopyToSource::Query(query) = &mut copy.source
-                && let ControlFlow::Break(error) = query.visit(&mut versions)
+                && let ControlFlow::Break(error) = walk_mut(query, &mut versions)
             {
                 return Err(error);
             }

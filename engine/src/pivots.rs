@@ -16,6 +16,7 @@ use crate::clauses;
 use crate::columns::merged_without;
 use crate::error::{Error, Result};
 use crate::parameters::Values;
+use crate::walk::walk_statement;
 
 /// Values that become columns, at most.
 const MOST: usize = 1000;
@@ -39,7 +40,7 @@ impl Session {
                 ));
             }
             let values = self.values_of(&scopes, table, &by, variables).await?;
-            let _ = clauses::visit(statement, &mut Replace(values));
+            let _ = walk_statement(statement, &mut Replace(values));
             has_any = true;
         }
         match has_any {

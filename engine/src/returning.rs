@@ -28,6 +28,7 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use flashmesh_planner::FlashTable;
+use flashmesh_planner::walk::WalkPlan as _;
 use futures::StreamExt;
 use parking_lot::Mutex;
 
@@ -70,7 +71,7 @@ impl Returning {
 fn check(rows: &LogicalPlan) -> Result<()> {
     let mut of_table = false;
     let mut allowed = true;
-    rows.apply_with_subqueries(|node| {
+    rows.walk_with_subqueries(|node| {
         match node {
             LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) => {}
             LogicalPlan::TableScan(scan) => of_table = FlashTable::of(&scan.source).is_some(),

@@ -8,12 +8,10 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Volatility;
 use datafusion::sql::parser::Statement as ParsedStatement;
-use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Query, Select, SelectItem, VisitMut as _, VisitorMut, visit_expressions,
-};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, Select, SelectItem, VisitorMut};
 
-use crate::clauses;
 use crate::names::name_of;
+use crate::walk::{visit_expressions, walk_mut, walk_statement};
 
 /// A longer text is not written in the place of its alias: one of twenty aliases that each use the one before
 /// twice would be a million times as long as the first.
@@ -53,12 +51,12 @@ pub(crate) fn write_out(statement: &mut ParsedStatement, name: &str, state: &Ses
         found: 0,
         writes: false,
     };
-    let _ = clauses::visit(statement, &mut looking);
+    let _ = walk_statement(statement, &mut looking);
     if looking.found != 1 {
         return false;
     }
     looking.writes = true;
-    let _ = clauses::visit(statement, &mut looking);
+    let _ = walk_statement(statement, &mut looking);
     true
 }
 
@@ -101,7 +99,7 @@ impl VisitorMut for Looking<'_> {
                 SelectItem::UnnamedExpr(Expr::Identifier(name)) => name_of(name),
                 item => item.to_string(),
             };
-            let _ = item.visit(&mut using);
+            let _ = walk_mut(item, &mut using);
             // It is called as it was written.
             let is_found = std::mem::take(&mut using.found);
             has_found |= is_found;
@@ -117,7 +115,7 @@ impl VisitorMut for Looking<'_> {
         }
         let clauses = [&mut select.selection, &mut select.qualify];
         for clause in clauses.into_iter().flatten() {
-            let _ = clause.visit(&mut using);
+            let _ = walk_mut(clause, &mut using);
         }
         self.found += usize::from(has_found || using.found);
         ControlFlow::Continue(())

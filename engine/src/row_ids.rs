@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, internal_err};
 use datafusion::datasource::provider_as_source;
 use datafusion::error::Result;
 use datafusion::logical_expr::{LogicalPlan, TableScan, TableScanBuilder};
 use flashmesh_planner::FlashTable;
+use flashmesh_planner::walk::Walk as _;
 use flashmesh_storage::table::TableSnapshot;
 
 /// The version of `target` that the plan of a change reads, once its tables are pinned.

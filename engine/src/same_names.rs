@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, TableReference};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
@@ -14,16 +14,18 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast::{
-    self, CastKind, Ident, Select, SelectItem, SetExpr, Statement, TableFactor, Value,
-    VisitMut as _, Visitor, VisitorMut,
+    self, CastKind, Ident, Select, SelectItem, SetExpr, Statement, TableFactor, Value, Visitor,
+    VisitorMut,
 };
 use flashmesh_planner::named_casts::{self, has_marks, plain_name, without_marks};
+use flashmesh_planner::walk::Walk as _;
 
 use crate::called_columns::call_column;
 use crate::capitals::{has_any, write_capitals};
 use crate::clauses::{self, OfOuter};
 use crate::error::Result;
 use crate::reused_aliases::{missing, write_out};
+use crate::walk::{walk, walk_mut, walk_statement};
 
 /// How many aliases of a statement are written out where it uses them.
 const MOST_ALIASES: usize = 64;
@@ -44,7 +46,7 @@ pub(crate) async fn plan(
     mut statement: ParsedStatement,
 ) -> Result<LogicalPlan> {
     let mut of_outer = OfOuter::new(&state.config_options().catalog.default_schema);
-    let ControlFlow::Continue(()) = clauses::visit(&mut statement, &mut of_outer);
+    let ControlFlow::Continue(()) = walk_statement(&mut statement, &mut of_outer);
     let mut again = statement.clone();
     let mut planned = state.statement_to_plan(statement).await;
     let mut capitals = Vec::new();
@@ -130,10 +132,10 @@ fn with_own_names(statement: ParsedStatement) -> Option<(ParsedStatement, Wanted
                 if let Statement::Query(_) | Statement::Insert(_) | Statement::Explain { .. } =
                     inner.as_ref()
                 {
-                    let _ = inner.visit(&mut Rename);
+                    let _ = walk_mut(inner, &mut Rename);
                 }
             }
-            let ControlFlow::Continue(()) = clauses::visit(&mut statement, &mut NameCasts);
+            let ControlFlow::Continue(()) = walk_statement(&mut statement, &mut NameCasts);
             Some((statement, wanted))
         }
     }
@@ -265,7 +267,7 @@ fn called(item: &SelectItem) -> Called {
     let is_column = column(item).is_some();
     let mut item = item.clone();
     if let SelectItem::UnnamedExpr(expr) = &mut item {
-        let _ = expr.visit(&mut WithoutCasts);
+        let _ = walk_mut(expr, &mut WithoutCasts);
         while let ast::Expr::Nested(inner) = expr {
             *expr = inner.as_ref().clone();
         }
@@ -306,9 +308,7 @@ fn name_of_subquery(body: &SetExpr) -> Option<String> {
                 return None;
             };
             let says_tables = match item {
-                SelectItem::UnnamedExpr(expr) => {
-                    ast::Visit::visit(expr, &mut NamesColumn).is_break()
-                }
+                SelectItem::UnnamedExpr(expr) => walk(expr, &mut NamesColumn).is_break(),
                 SelectItem::ExprWithAlias { .. } => false,
                 _ => true,
             };

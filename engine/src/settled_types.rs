@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{TreeNode as _, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Column, DFSchemaRef};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
+use flashmesh_planner::walk::{Walk as _, WalkPlan as _};
 
 /// Whether a statement says which columns a table is to have.
 pub(crate) fn declares_columns(statement: &ParsedStatement) -> bool {
@@ -110,26 +111,22 @@ fn settled(plan: &LogicalPlan, state: &SessionState) -> Result<Option<DFSchemaRe
         return Ok(None);
     };
     let schema = analyzed.schema();
-    let before = plan.schema().fields().iter();
-    let is_alike = before.len() == schema.fields().len()
-        && before
-            .zip(schema.fields())
-            .all(|(before, after)| before.data_type() == after.data_type());
-    Ok(
-        (!is_alike && plan.schema().fields().len() == schema.fields().len())
-            .then(|| Arc::clone(schema)),
-    )
+    let (before, after) = (plan.schema().fields(), schema.fields());
+    let mut types = before.iter().zip(after);
+    let has_others = before.len() == after.len()
+        && types.any(|(before, after)| before.data_type() != after.data_type());
+    Ok(has_others.then(|| Arc::clone(schema)))
 }
 
 /// Whether types in a plan depend on branches.
 fn may_settle(plan: &LogicalPlan) -> Result<bool> {
     let mut may = false;
-    plan.apply_with_subqueries(|node| {
+    plan.walk_with_subqueries(|node| {
         may |= matches!(
             node,
             LogicalPlan::Union(_) | LogicalPlan::RecursiveQuery(_) | LogicalPlan::Values(_)
         );
-        node.apply_expressions(|expr| {
+        node.walk_expressions(|expr| {
             may = may
                 || expr.exists(|part| {
                     Ok(matches!(

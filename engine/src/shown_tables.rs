@@ -18,13 +18,13 @@ use flashmesh_planner::type_name;
 
 use crate::Session;
 use crate::asked_first::{Pending, first, makes_view};
-use crate::clauses;
 use crate::error::{Error, Result};
 use crate::names::quoted_text;
 use crate::own_statement::OwnStatement;
 use crate::parameters::Values;
 use crate::returning::Returning;
 use crate::spelling::SHOWN;
+use crate::walk::walk_statement;
 
 impl Session {
     /// Puts the rows of statements in FROM into their places.
@@ -45,7 +45,7 @@ impl Session {
             let rows = self.rows_shown(&text, variables).await?;
             let schema = rows.schema().inner().as_ref().clone();
             let query = self.query_for(&schema, &rows.collect().await?)?;
-            let _ = clauses::visit(statement, &mut Replace(Some(query)));
+            let _ = walk_statement(statement, &mut Replace(Some(query)));
         }
         Ok(())
     }

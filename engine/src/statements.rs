@@ -22,14 +22,15 @@ use flashmesh_storage::StorageError;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::changes::Changes;
 use flashmesh_storage::table::{TEMPORARY_SCHEMA, Workspace, is_temporary};
-use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt};
 
 use crate::Session;
 use crate::assign::{assign, mark_casts};
 use crate::blocking::blocking;
 use crate::catalog::FlashSchema;
 use crate::change;
-use crate::clauses::{self, Calls};
+use crate::clauses::Calls;
 use crate::constraints::{take_checks, with_checks};
 use crate::create_table::{declared_not_null, with_declared};
 use crate::dml::nullable_values;
@@ -58,6 +59,7 @@ use crate::table_options::TableOptions;
 use crate::transactions::parsed_transaction;
 use crate::upsert::{on_conflict, take_on_conflict};
 use crate::views;
+use crate::walk::walk_statement;
 use crate::whole_files::Draft;
 use crate::written_types::with_known_types;
 
@@ -72,32 +74,37 @@ impl Session {
     /// [`Error::Query`] for what can't be parsed, planned or run, [`Error::Storage`] for what
     /// the database refused, [`Error::Usage`] for no statement at all and for what flashmesh
     /// does not do. Statements before the one that failed have happened.
-    pub async fn sql(&self, query: &str) -> Result<DataFrame> {
-        self.run_script(self.parse(query)?).await
+    pub fn sql<'a>(&'a self, query: &'a str) -> BoxFuture<'a, Result<DataFrame>> {
+        // A box, and no `async fn`, so that what all statements do is compiled in this crate alone; so of
+        // those below. The binary, the Python module and each of the tests had it for themselves.
+        async move { self.run_script(self.parse(query)?).await }.boxed()
     }
 
     /// [`Session::sql`], its rows computed to their end and dropped.
     ///
     /// # Errors
     /// Those of [`Session::sql`], and what goes wrong with the rows.
-    pub async fn run(&self, query: &str) -> Result<()> {
-        drain(self.sql(query).await?).await
+    pub fn run<'a>(&'a self, query: &'a str) -> BoxFuture<'a, Result<()>> {
+        async move { drain(self.sql(query).await?).await }.boxed()
     }
 
     /// [`Session::sql`] of statements that were parsed.
     ///
     /// # Errors
     /// Those of [`Session::sql`].
-    pub async fn run_script(&self, script: Vec<ParsedStatement>) -> Result<DataFrame> {
-        let mut last: Option<DataFrame> = None;
-        for statement in script {
-            if let Some(before) = last.take() {
-                drain(before).await?;
+    pub fn run_script(&self, script: Vec<ParsedStatement>) -> BoxFuture<'_, Result<DataFrame>> {
+        let run = async move {
+            let mut last: Option<DataFrame> = None;
+            for statement in script {
+                if let Some(before) = last.take() {
+                    drain(before).await?;
+                }
+                let plan = self.plan(statement).await?;
+                last = Some(self.execute(plan).await?);
             }
-            let plan = self.plan(statement).await?;
-            last = Some(self.execute(plan).await?);
-        }
-        last.ok_or_else(|| Error::usage("there is no statement to run"))
+            last.ok_or_else(|| Error::usage("there is no statement to run"))
+        };
+        run.boxed()
     }
 
     /// Splits SQL into statements, in the session's dialect.
@@ -118,8 +125,8 @@ impl Session {
     /// # Errors
     /// [`Error::Query`] for names that are not there, wrong types and the like; [`Error::Denied`]
     /// for what the user may not do; [`Error::Usage`] for what flashmesh does not do.
-    pub async fn plan(&self, statement: ParsedStatement) -> Result<LogicalPlan> {
-        self.plan_in(statement, &Values::default()).await
+    pub fn plan(&self, statement: ParsedStatement) -> BoxFuture<'_, Result<LogicalPlan>> {
+        async move { self.plan_in(statement, &Values::default()).await }.boxed()
     }
 
     /// The same of a statement with variables.
@@ -141,7 +148,7 @@ impl Session {
         self.write_out_fields(&mut statement, variables).await?;
         self.write_out_orders(&mut statement, variables).await;
         self.write_out_names(&mut statement, variables).await?;
-        if let ControlFlow::Break(error) = clauses::visit(&mut statement, &mut Calls(&state)) {
+        if let ControlFlow::Break(error) = walk_statement(&mut statement, &mut Calls(&state)) {
             return Err(error);
         }
         if let ParsedStatement::Statement(parsed) = &statement {
@@ -308,7 +315,11 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::sql`].
-    pub async fn execute(&self, plan: LogicalPlan) -> Result<DataFrame> {
+    pub fn execute(&self, plan: LogicalPlan) -> BoxFuture<'_, Result<DataFrame>> {
+        self.execute_plan(plan).boxed()
+    }
+
+    async fn execute_plan(&self, plan: LogicalPlan) -> Result<DataFrame> {
         self.admit(&plan)?;
         if let Some(own) = OwnStatement::of(&plan) {
             return self.execute_own(own.clone()).await;

@@ -6,7 +6,6 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 
 use arrow::datatypes::{Schema, SchemaRef};
-use async_trait::async_trait;
 use datafusion::catalog::{Session as PlanningSession, TableProvider};
 use datafusion::common::{exec_err, plan_err};
 use datafusion::datasource::{TableType, ViewTable};
@@ -17,6 +16,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as ParsedStatement;
+use flashmesh_macros::async_impl;
 use flashmesh_storage::table::{Database, Generated, TableSnapshot, View};
 use parking_lot::{Mutex, RwLock};
 
@@ -159,7 +159,7 @@ struct BrokenView {
     error: String,
 }
 
-#[async_trait]
+#[async_impl]
 impl TableProvider for BrokenView {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)

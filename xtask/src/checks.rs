@@ -24,7 +24,8 @@ pub fn ci() -> Result<()> {
     type Step = (&'static str, Box<dyn FnOnce() -> Result<()>>);
     let started = Instant::now();
     // They need nothing that cargo builds, whose longest stretches keep one processor busy.
-    let hardware = Beside::start("fpga/check && fpga/rtl")?;
+    // `./dev long mutants` tries all of the wrong versions.
+    let hardware = Beside::start("fpga/check --one-in 3 && fpga/rtl --one-in 3")?;
     let steps: [Step; 11] = [
         ("fmt", Box::new(fmt)),
         ("floors", Box::new(floors)),
@@ -124,7 +125,9 @@ pub fn rust_tests(filter: Option<&str>) -> Result<Command> {
 
 /// The Python tests against the module and the binary built from this tree.
 pub fn pytest() -> Result<()> {
-    run_within(&mut python_tests(&["tests/python"])?, TESTS_END_WITHIN)
+    // Files side by side: many tests wait for servers, or keep one processor busy.
+    let side_by_side = ["-n", "2", "--dist", "loadfile", "tests/python"];
+    run_within(&mut python_tests(&side_by_side)?, TESTS_END_WITHIN)
 }
 
 /// The command that runs those of some files or folders, with all that it needs in place.

@@ -13,7 +13,7 @@ struct Part {
     work: fn() -> Result<()>,
 }
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     Part {
         name: "crash",
         about: "200 kills of the process between statements, 50 losses of power (as root)",
@@ -44,6 +44,14 @@ const PARTS: [Part; 8] = [
         name: "histories",
         about: "200 histories of eight clients, looked over for what their isolation forbids",
         work: || rust_tests("histories", &[("FLASHMESH_HISTORY_ROUNDS", "200")]),
+    },
+    Part {
+        name: "mutants",
+        about: "all wrong versions of the HLS and RTL sources, of which CI tries one in three",
+        work: || {
+            checks::fpga()?;
+            checks::rtl()
+        },
     },
     Part {
         name: "racks",

@@ -10,17 +10,20 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, Result};
 use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
-use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder, Unnest};
+use datafusion::logical_expr::{
+    Aggregate, Distinct, Expr, LogicalPlan, LogicalPlanBuilder, Unnest,
+};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::{Ident, TableFactor};
 
 use crate::hidden::as_it_is;
 use crate::tree::has_subquery;
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// What a key is called while it groups, with its place.
 const NAME: &str = "flashmesh:key";
@@ -85,15 +88,22 @@ fn mark(relation: &mut TableFactor) -> bool {
 }
 
 fn with_true_dependencies(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let distinct_is_grouped = has_distinct_in_groups(&plan)?;
     // What is above one has its dependencies.
     let mut has_any = false;
-    let plan = plan.transform_up_with_subqueries(|node| {
+    let plan = plan.change_up_with_subqueries(|node| {
         let node = match has_any {
             true => node.recompute_schema()?,
             false => node,
         };
         let aggregate = match node {
-            LogicalPlan::Aggregate(aggregate) => aggregate,
+            LogicalPlan::Aggregate(aggregate) => without_repeated_keys(aggregate)?,
+            LogicalPlan::Distinct(Distinct::All(input))
+                if distinct_is_grouped && !input.schema().fields().is_empty() =>
+            {
+                has_any = true;
+                grouped_by_all(input)?
+            }
             LogicalPlan::Unnest(unnest)
                 if !unnest.input.schema().functional_dependencies().is_empty() =>
             {
@@ -111,6 +121,48 @@ fn with_true_dependencies(plan: LogicalPlan) -> Result<LogicalPlan> {
         renamed(aggregate, &keys).map(Transformed::yes)
     });
     Ok(plan?.data)
+}
+
+/// Whether there are groups of what a DISTINCT gives.
+fn has_distinct_in_groups(plan: &LogicalPlan) -> Result<bool> {
+    let is_distinct = |node: &LogicalPlan| matches!(node, LogicalPlan::Distinct(Distinct::All(_)));
+    let mut has_any = false;
+    plan.walk_with_subqueries(|node| {
+        if let LogicalPlan::Aggregate(aggregate) = node {
+            has_any = has_any || aggregate.input.exists(|node| Ok(is_distinct(node)))?;
+        }
+        Ok(match has_any {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(has_any)
+}
+
+/// DISTINCT as the groups that the optimizer makes of it, whose key determines the columns: made later, groups
+/// around it would not have been asked about that.
+fn grouped_by_all(input: Arc<LogicalPlan>) -> Result<Aggregate> {
+    let columns = input.schema().columns().into_iter().map(Expr::Column);
+    let columns = columns.collect();
+    Aggregate::try_new(input, columns, Vec::new())
+}
+
+/// The same groups by each key once, as the columns have it: a key of two would have a column of its own under
+/// another name.
+fn without_repeated_keys(aggregate: Aggregate) -> Result<Aggregate> {
+    let mut seen = HashSet::new();
+    let keys = aggregate.group_expr.iter();
+    let keys: Vec<_> = keys.filter(|key| seen.insert(*key)).cloned().collect();
+    if keys.len() == aggregate.group_expr.len() {
+        return Ok(aggregate);
+    }
+    let Aggregate {
+        input,
+        aggr_expr,
+        schema,
+        ..
+    } = aggregate;
+    Aggregate::try_new_with_schema(input, keys, aggr_expr, schema)
 }
 
 /// The same rows of lists, beside columns that determine nothing.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_plan::joins::utils::JoinFilter;
@@ -25,6 +25,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
 use crate::kernels::KernelQueryExec;
+use crate::walk::Walk as _;
 
 /// Ends what runs of a plan when it is dropped. The plan can't run again.
 #[derive(Debug)]

@@ -78,6 +78,7 @@ mod type_names;
 mod unnest;
 mod value_texts;
 pub mod version;
+pub mod walk;
 mod whole_parts;
 mod work;
 mod written;

@@ -9,7 +9,7 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::functions::string::replace;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast, lit};
@@ -17,6 +17,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::tree::{cast_of, change_once, change_parts};
 use crate::value_texts::{self, has_text};
+use crate::walk::Walk as _;
 
 /// Gives constants in the place of moments their seconds; place it behind the rule that gives types.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
@@ -15,6 +15,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::tree::change_parts;
+use crate::walk::Walk as _;
 
 /// The function, of a cast and of the text that tells it from others.
 pub const NAME: &str = "flashmesh:cast";

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Constraints, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::{MemTable, provider_as_source, source_as_provider};
@@ -29,6 +29,7 @@ use crate::hidden::is_maybe_null;
 use crate::kernels::KernelFunction;
 use crate::named::TableName;
 use crate::version::pin_tables;
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// Plans that a session keeps.
 const PLANS: usize = 256;
@@ -162,7 +163,7 @@ impl Hash for Query {
 /// its functions depend on their arguments alone.
 fn is_repeatable(plan: &LogicalPlan) -> bool {
     let (mut nodes, mut repeatable) = (0, true);
-    let walked = plan.apply_with_subqueries(|node| {
+    let walked = plan.walk_with_subqueries(|node| {
         nodes += 1;
         repeatable &= nodes <= NODES && is_repeatable_node(node);
         Ok(match repeatable {
@@ -194,7 +195,7 @@ fn is_repeatable_node(node: &LogicalPlan) -> bool {
         _ => false,
     };
     let mut repeatable = is_known;
-    let walked = node.apply_expressions(|expr| {
+    let walked = node.walk_expressions(|expr| {
         repeatable = repeatable && !expr.exists(|expr| Ok(!is_repeatable_expr(expr)))?;
         Ok(TreeNodeRecursion::Continue)
     });
@@ -219,7 +220,7 @@ fn is_repeatable_expr(expr: &Expr) -> bool {
 /// The tables of a plan that has these versions of them.
 fn tables(plan: &LogicalPlan) -> Result<Vec<FlashTable>> {
     let mut tables = Vec::new();
-    plan.apply_with_subqueries(|node| {
+    plan.walk_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node
             && let Some(table) = FlashTable::of(&scan.source)
         {
@@ -289,7 +290,7 @@ fn with_sources(
     plan: LogicalPlan,
     source: impl Fn(&TableScan) -> Option<Arc<dyn TableSource>>,
 ) -> Result<LogicalPlan> {
-    let plan = plan.transform_up_with_subqueries(|node| match node {
+    let plan = plan.change_up_with_subqueries(|node| match node {
         LogicalPlan::TableScan(mut scan) => match source(&scan) {
             Some(other) => {
                 scan.source = other;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
-use async_trait::async_trait;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::sink::DataSink;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
+use flashmesh_macros::async_impl;
 use flashmesh_storage::capability::Capability;
 use flashmesh_storage::changes::Changes;
 use flashmesh_storage::page::SEGMENT_ROWS;
@@ -69,7 +69,7 @@ impl DisplayAs for FlashSink {
 /// About one segment's rows.
 type Chunk = Vec<RecordBatch>;
 
-#[async_trait]
+#[async_impl]
 impl DataSink for FlashSink {
     fn schema(&self) -> &SchemaRef {
         &self.schema

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{
     Constraint, Constraints, DFSchema, Result, Statistics, not_impl_err, plan_err,
@@ -17,6 +16,7 @@ use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns, s
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
+use flashmesh_macros::async_impl;
 use flashmesh_storage::access::NearSearch;
 use flashmesh_storage::capability::Right;
 use flashmesh_storage::changes::Changes;
@@ -151,7 +151,7 @@ impl FlashTable {
     }
 }
 
-#[async_trait]
+#[async_impl]
 impl TableProvider for FlashTable {
     fn schema(&self) -> SchemaRef {
         let snapshot = self.table.snapshot();

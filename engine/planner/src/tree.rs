@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatchOptions;
 use arrow::datatypes::{DataType, Schema};
 use arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -15,6 +15,8 @@ use datafusion::logical_expr::{ColumnarValue, Expr as LogicalExpr, LogicalPlan, 
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use flashmesh_pushdown::{Aggregate, Expr, Output};
+
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// The subquery that `expr` itself is.
 pub fn subquery_of(expr: &LogicalExpr) -> Option<&Subquery> {
@@ -38,7 +40,7 @@ pub fn has_subquery(expr: &LogicalExpr) -> Result<bool> {
 /// Those of walking.
 pub fn has_part(node: &LogicalPlan, is_one: impl Fn(&LogicalExpr) -> bool) -> Result<bool> {
     let mut has_any = false;
-    node.apply_expressions(|expr| {
+    node.walk_expressions(|expr| {
         has_any = has_any || expr.exists(|part| Ok(is_one(part)))?;
         Ok(TreeNodeRecursion::Continue)
     })?;
@@ -63,7 +65,7 @@ pub fn map_named_expressions(
             false => changed,
         })
     };
-    node.map_expressions(|expr| match expr {
+    node.change_expressions(|expr| match expr {
         // Planners look for these at the top; their columns are those of what is in them.
         LogicalExpr::GroupingSet(_) => expr.map_children(&mut named),
         expr => named(expr),
@@ -80,7 +82,7 @@ pub fn change_parts(
     is_one: impl Fn(&LogicalExpr) -> bool,
     mut f: impl FnMut(LogicalExpr, &DFSchema) -> Result<Transformed<LogicalExpr>>,
 ) -> Result<LogicalPlan> {
-    let changed = plan.transform_up_with_subqueries(|node| {
+    let changed = plan.change_up_with_subqueries(|node| {
         if !has_part(&node, &is_one)? {
             return Ok(Transformed::no(node));
         }

@@ -22,6 +22,7 @@ use crate::FlashTable;
 use crate::error::from_storage;
 use crate::named::{NamedTable, TableName};
 use crate::relations::StoreFunctionNode;
+use crate::walk::WalkPlan as _;
 
 /// Gives every table of a plan the version that the statement sees.
 ///
@@ -43,7 +44,7 @@ impl AnalyzerRule for PinTables {
 /// A plan with the present version of each table that has none yet, as [`PinTables`] says.
 pub fn pin_tables(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut named = Vec::new();
-    plan.apply_with_subqueries(|node| {
+    plan.walk_with_subqueries(|node| {
         if let Some(table) = table_of(node)
             && !table.is_pinned()
         {
@@ -63,7 +64,7 @@ pub fn pin_tables(plan: LogicalPlan) -> Result<LogicalPlan> {
         .map_err(from_storage)?;
     let names = named.iter().map(|table| table.name().clone());
     let versions: HashMap<_, _> = names.zip(snapshots).collect();
-    let plan = plan.transform_up_with_subqueries(|node| pin(node, &versions))?;
+    let plan = plan.change_up_with_subqueries(|node| pin(node, &versions))?;
     Ok(plan.data)
 }
 

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::{Result, TableReference, plan_datafusion_err};
 use datafusion::error::DataFusionError;
+use flashmesh_macros::async_impl;
 
 use flashmesh::{CATALOG, Session};
 
@@ -70,7 +70,7 @@ impl LinkedSchema {
     }
 }
 
-#[async_trait]
+#[async_impl]
 impl SchemaProvider for LinkedSchema {
     fn table_names(&self) -> Vec<String> {
         self.inner()

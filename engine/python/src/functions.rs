@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
     AggregateUDF, Expr, LogicalPlan, ScalarUDF, WindowFunctionDefinition, WindowUDF,
@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
 use datafusion_ffi::udf::FFI_ScalarUDF;
 use datafusion_proto::logical_plan::LogicalExtensionCodec;
 use flashmesh::Error;
+use flashmesh_planner::walk::{Walk as _, WalkPlan as _};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -83,7 +84,7 @@ impl OursByName {
 
     /// [`OursByName::in_expr`] for all expressions of a plan.
     pub(crate) fn in_plan(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| node.map_expressions(|expr| self.in_expr(expr)))
+        plan.change_up_with_subqueries(|node| node.change_expressions(|expr| self.in_expr(expr)))
             .map(|plan| plan.data)
     }
 }

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::catalog::Session as DataFusionSession;
 use datafusion::common::Result;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
+use flashmesh_macros::async_impl;
 
 use crate::exec::EmbeddedExec;
 use crate::link::Link;
@@ -22,7 +22,7 @@ pub(crate) struct EmbeddedPlanner {
     pub(crate) link: Arc<Link>,
 }
 
-#[async_trait]
+#[async_impl]
 impl QueryPlanner for EmbeddedPlanner {
     async fn create_physical_plan(
         &self,

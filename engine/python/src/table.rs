@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use async_trait::async_trait;
 use datafusion::catalog::{Session as DataFusionSession, TableProvider};
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
@@ -18,6 +17,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::ExecutionPlan;
 use flashmesh::Error;
+use flashmesh_macros::async_impl;
+use flashmesh_planner::walk::WalkPlan as _;
 use parking_lot::Mutex;
 
 use crate::exec::EmbeddedExec;
@@ -106,7 +107,7 @@ fn plan_of(schema: SchemaRef, rows: Vec<RecordBatch>) -> Result<LogicalPlan> {
     LogicalPlanBuilder::scan(UNNAMED_TABLE, table, None)?.build()
 }
 
-#[async_trait]
+#[async_impl]
 impl TableProvider for QueryTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -164,7 +165,7 @@ impl TableProvider for QueryTable {
 /// Puts the plans of queries where `plan` scans their tables with filters: what DataFusion does
 /// by itself for scans without.
 pub(crate) fn with_queries_inlined(plan: LogicalPlan) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| match query_scanned(&node)? {
+    plan.change_up_with_subqueries(|node| match query_scanned(&node)? {
         Some((scan, query)) => inlined(scan, query).map(Transformed::yes),
         None => Ok(Transformed::no(node)),
     })

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use flashmesh_macros::async_impl;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
@@ -111,7 +111,7 @@ fn in_object(range: GetRange, size: u64) -> Result<Range<u64>> {
     })
 }
 
-#[async_trait]
+#[async_impl]
 impl ObjectStore for CachedStore {
     async fn put_opts(
         &self,
@@ -249,7 +249,7 @@ struct Upload {
     location: Path,
 }
 
-#[async_trait]
+#[async_impl]
 impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         self.inner.put_part(data)

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Delete, Expr, FromTable, Ident, ObjectName, Select, Statement, TableWithJoins,
-    Update, UpdateTableFromKind, Value, VisitorMut, visit_expressions,
+    Update, UpdateTableFromKind, Value, VisitorMut,
 };
 
 use flashmesh_storage::table::TEMPORARY_SCHEMA;
@@ -18,6 +18,7 @@ use flashmesh_storage::table::TEMPORARY_SCHEMA;
 use super::call;
 use super::joins::{add_names, normal};
 use crate::names::CATALOG;
+use crate::walk::visit_expressions;
 
 /// Writes the schema before such a table, which no field has.
 pub(crate) struct OfOuter<'a> {

@@ -4,11 +4,12 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Delete, Expr, FromTable, Ident, ObjectNamePart, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, Statement, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+    SelectItemQualifiedWildcardKind, Statement, TableFactor, Visitor, VisitorMut,
 };
 
 use super::sample::alias_of;
 use crate::names::name_of;
+use crate::walk::{walk, walk_mut};
 
 /// Calls the table by its own name, where nothing else in the statement has that.
 pub(super) fn by_its_name(statement: &mut Statement) {
@@ -31,13 +32,13 @@ pub(super) fn by_its_name(statement: &mut Statement) {
         has_own: false,
     };
     let is_taken = name_of(&own) != name_of(&called.name)
-        && (Visit::visit(&*statement, &mut others).is_break() || !called.columns.is_empty());
+        && (walk(&*statement, &mut others).is_break() || !called.columns.is_empty());
     if others.has_own && !is_taken {
         let mut inner = Inner {
             own: name_of(&own),
             seen: 0,
         };
-        let _ = VisitMut::visit(statement, &mut inner);
+        let _ = walk_mut(statement, &mut inner);
     }
     if is_taken {
         // The planner refuses it.
@@ -54,7 +55,7 @@ pub(super) fn by_its_name(statement: &mut Statement) {
         from: name_of(&called.name),
         to: own,
     };
-    let _ = VisitMut::visit(statement, &mut renamed);
+    let _ = walk_mut(statement, &mut renamed);
 }
 
 /// Breaks at another table of one of the names, but for the same table under its own name, which may be given another.

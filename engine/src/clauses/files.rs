@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, TableAlias,
-    TableFactor, TableFunctionArgs, Value, VisitMut as _, VisitorMut,
+    TableFactor, TableFunctionArgs, Value, VisitorMut,
 };
 
 use super::parsed;
@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::file_lists::FileList;
 use crate::files::{FileOptions, format_of};
 use crate::names::quoted_text;
+use crate::walk::walk_mut;
 
 /// Functions, and the format that they read.
 const FUNCTIONS: [(&str, &str); 5] = [
@@ -194,7 +195,7 @@ pub(crate) fn files_of_name(name: &str) -> Option<Result<(Vec<String>, FileOptio
 
 /// Has a query that is kept name files as its user has.
 pub(crate) fn write_out_files(query: &mut Query) {
-    let _ = query.visit(&mut WriteOut);
+    let _ = walk_mut(query, &mut WriteOut);
 }
 
 struct WriteOut;

@@ -5,12 +5,13 @@ use std::ops::ControlFlow;
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{
     DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArgumentList, FunctionArguments, Query, TableFactor, VisitMut as _, VisitorMut,
+    FunctionArgumentList, FunctionArguments, Query, TableFactor, VisitorMut,
 };
 
 use super::synonyms::correct_call;
 use super::{flow, parsed, refuse};
 use crate::error::{Error, Result};
+use crate::walk::walk_mut;
 
 /// Refuses what the planner passes over: a second list of arguments, and a query for all of them.
 pub(super) fn check_function(function: &Function) -> Result<()> {
@@ -74,7 +75,7 @@ pub(super) fn put_list_of_rows(expr: &mut Expr) -> Result<()> {
     let text = "coalesce((SELECT array_agg(element) FROM (SELECT 1) AS listed(element)), [])";
     let mut list = parsed(text, |parser| parser.parse_expr())?;
     let mut rows = Rows(Some(query.clone()));
-    let _ = list.visit(&mut rows);
+    let _ = walk_mut(&mut list, &mut rows);
     *expr = list;
     Ok(())
 }

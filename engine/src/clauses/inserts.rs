@@ -2,12 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{
-    Query, SetExpr, Statement, TableFactor, VisitMut, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement, TableFactor, VisitorMut};
 
 use super::parsed;
 use crate::error::Error;
+use crate::walk::walk_mut;
 
 /// Has VALUES that an INSERT's query reads stand in a FROM, where they are planned by themselves.
 pub(super) fn read_values(statement: &mut Statement) -> ControlFlow<Error> {
@@ -21,7 +20,7 @@ pub(super) fn read_values(statement: &mut Statement) -> ControlFlow<Error> {
         return ControlFlow::Continue(());
     }
     // The source itself gives rows of the table.
-    source.visit(&mut Reading { stands_apart: true })
+    walk_mut(source, &mut Reading { stands_apart: true })
 }
 
 struct Reading {

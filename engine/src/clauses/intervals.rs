@@ -77,8 +77,7 @@ pub(super) fn computed(interval: &Interval) -> Option<Expr> {
 fn is_constant(expr: &Expr) -> bool {
     match expr {
         Expr::Value(_) => true,
-        // In parentheses the planner does not know it.
-        Expr::UnaryOp { expr, .. } => is_constant(expr),
+        Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => is_constant(expr),
         _ => false,
     }
 }

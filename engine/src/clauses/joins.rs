@@ -14,6 +14,7 @@ use super::row_values::by_existence;
 use super::sample::alias_of;
 use crate::error::{Error, Result};
 use crate::names::name_of;
+use crate::walk::walk;
 
 /// Says `a SEMI JOIN b` as `a LEFT SEMI JOIN b`, and refuses joins without a condition: that is how a
 /// word that is none of ours is read (`a POSITIONAL JOIN b`: an `a` that is called POSITIONAL).
@@ -240,6 +241,19 @@ pub(super) fn twins<'a>(from: impl IntoIterator<Item = &'a TableWithJoins>) -> R
     Ok(twins)
 }
 
+/// Whether one of the joins of a table, within parentheses too, is such a one.
+pub(crate) fn has_join(table: &TableWithJoins, is_one: &impl Fn(&JoinOperator) -> bool) -> bool {
+    let within = |factor: &TableFactor| match factor {
+        TableFactor::NestedJoin {
+            table_with_joins, ..
+        } => has_join(table_with_joins, is_one),
+        _ => false,
+    };
+    let mut joins = table.joins.iter();
+    within(&table.relation)
+        || joins.any(|join| is_one(&join.join_operator) || within(&join.relation))
+}
+
 /// Whether a FROM has a table of that name, whose last part counts.
 pub(crate) fn has_table(from: &[TableWithJoins], name: &[Ident]) -> bool {
     let mut names = Vec::new();
@@ -311,7 +325,7 @@ pub(super) fn check_names(twins: &[Twins], written: &impl Visit) -> Result<()> {
         }
     }
     for Twins { name, tables } in twins {
-        if written.visit(&mut Named(name)).is_break() {
+        if walk(written, &mut Named(name)).is_break() {
             let [one, other] = tables;
             return refuse(
                 &format!("{name} as the name of a table where there are {one} and {other}"),

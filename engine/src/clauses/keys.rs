@@ -9,14 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    ExcludeSelectItem, Expr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query,
+    Expr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query,
     ReplaceSelectElement, ReplaceSelectItem, Select, SelectItem, TableAlias, TableFactor,
     TableWithJoins, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 
-use super::joins::{constraint_of, normal};
-use super::{parsed, refuse};
+use super::joins::{constraint_of, has_join, normal};
+use super::{excluded, parsed, refuse};
 use crate::error::Result;
+use crate::walk::walk_mut;
 
 /// What the columns of USING are, by name.
 type Keys = BTreeMap<String, Expr>;
@@ -284,14 +285,8 @@ impl Joined {
 
     /// What is said of `*`, with the values of the keys beside it.
     fn replacing(&self, mut options: WildcardAdditionalOptions) -> WildcardAdditionalOptions {
-        let excluded = match &options.opt_exclude {
-            Some(ExcludeSelectItem::Single(name)) => vec![name.clone()],
-            Some(ExcludeSelectItem::Multiple(names)) => names.clone(),
-            None => Vec::new(),
-        };
-        let excluded = excluded
-            .iter()
-            .filter_map(|name| name.0.last()?.as_ident().map(normal));
+        let excluded = excluded(&options).iter();
+        let excluded = excluded.filter_map(|name| name.0.last()?.as_ident().map(normal));
         let excluded: Vec<_> = excluded.collect();
         let mut items = options
             .opt_replace
@@ -336,20 +331,12 @@ impl Joined {
 
 /// Whether tables are joined by columns of the same names.
 pub(crate) fn joins_by_keys(from: &TableWithJoins) -> bool {
-    let by_keys = |join: &Join| {
+    has_join(from, &|operator| {
         matches!(
-            constraint_of(&join.join_operator),
+            constraint_of(operator),
             Some(JoinConstraint::Using(_) | JoinConstraint::Natural)
         )
-    };
-    let within = |factor: &TableFactor| match factor {
-        TableFactor::NestedJoin {
-            table_with_joins, ..
-        } => joins_by_keys(table_with_joins),
-        _ => false,
-    };
-    let mut joins = from.joins.iter();
-    within(&from.relation) || joins.any(|join| by_keys(join) || within(&join.relation))
+    })
 }
 
 fn constraint_mut(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
@@ -415,7 +402,7 @@ impl Written {
 
     fn visit(&mut self, part: &mut impl VisitMut) {
         // It goes to the end.
-        let _ = part.visit(self);
+        let _ = walk_mut(part, self);
     }
 }
 

@@ -5,13 +5,14 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, LambdaFunction,
-    LambdaFunctionParameter, LambdaSyntax, OneOrManyWithParens, Value, visit_expressions_mut,
+    LambdaFunctionParameter, LambdaSyntax, OneOrManyWithParens, Value,
 };
 
 use super::{call, refuse};
 use crate::error::Result;
 use crate::names::name_of;
 use crate::spelling::LAMBDA;
+use crate::walk::visit_expressions_mut;
 
 /// Whether a call stands for a lambda function.
 pub(super) fn is_lambda(function: &Function) -> bool {

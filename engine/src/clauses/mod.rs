@@ -38,14 +38,13 @@ mod with;
 use std::ops::ControlFlow;
 
 use datafusion::error::DataFusionError;
-use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
+use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Cte, DataType, ExcludeSelectItem, Expr, Fetch, Function, FunctionArg,
     FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, LimitClause, ObjectName,
     ObjectNamePart, OrderBy, OrderByExpr, OrderByKind, OrderByOptions, PipeOperator, Query, Select,
     SelectInto, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableAlias,
-    TableFactor, TypedString, UnaryOperator, Value, VisitMut as _, VisitorMut,
-    WildcardAdditionalOptions, visit_relations,
+    TableFactor, TypedString, UnaryOperator, Value, VisitorMut, WildcardAdditionalOptions,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -66,7 +65,7 @@ use self::groups::correct_groups;
 use self::inserts::read_values;
 use self::intervals::{computed, correct_interval, fit_unit};
 use self::joins::{call_subqueries, check_names, correct_changes, correct_joins, twins};
-pub(crate) use self::joins::{check_qualifier, has_table};
+pub(crate) use self::joins::{check_qualifier, has_join, has_table};
 use self::keys::write_out_ordered_keys;
 pub(crate) use self::keys::{joins_by_keys, write_out_keys};
 use self::lambdas::{is_lambda, put_lambda};
@@ -87,6 +86,7 @@ use self::windows::{quote_bounds, write_out};
 use self::with::with_its_tables;
 use crate::error::{Error, Result};
 use crate::names::{name_of, quoted_text};
+use crate::walk::{visit_relations, walk_statement};
 
 /// What COPY writes. By the planner any other name means what the path's ending means.
 const WRITTEN: [&str; 5] = ["arrow", "avro", "csv", "json", "parquet"];
@@ -117,28 +117,10 @@ pub(crate) fn correct(statement: &mut ParsedStatement) -> Result<()> {
         _ => {}
     }
     name_columns(statement);
-    if let ControlFlow::Break(error) = visit(statement, &mut Correct) {
+    if let ControlFlow::Break(error) = walk_statement(statement, &mut Correct) {
         return Err(error);
     }
     Ok(())
-}
-
-/// Has a visitor go through all queries and expressions of a statement.
-pub(crate) fn visit<B>(
-    statement: &mut ParsedStatement,
-    visitor: &mut impl VisitorMut<Break = B>,
-) -> ControlFlow<B> {
-    match statement {
-        ParsedStatement::Statement(statement) => statement.visit(visitor),
-        ParsedStatement::Explain(explain) => visit(&mut explain.statement, visitor),
-        ParsedStatement::CopyTo(copy) => match &mut copy.source {
-            CopyToSource::Query(query) => query.visit(visitor),
-            CopyToSource::Relation(_) => ControlFlow::Continue(()),
-        },
-        ParsedStatement::CreateExternalTable(_) | ParsedStatement::Reset(_) => {
-            ControlFlow::Continue(())
-        }
-    }
 }
 
 struct Correct;
@@ -468,10 +450,8 @@ fn order_by_all(order_by: &mut OrderBy) {
 
 /// Says ORDER BY ALL by the places of the columns, where it is known how many there are.
 pub(crate) fn order_by_places(order_by: &mut OrderBy, body: &SetExpr) {
-    if let OrderByKind::All(options) = order_by.kind
-        && let Some(columns) = columns_of(body)
-    {
-        order_by.kind = OrderByKind::Expressions(by_position(columns, options));
+    if let Some(columns) = columns_of(body) {
+        order_by_columns(order_by, columns);
     }
 }
 
@@ -482,10 +462,8 @@ pub(crate) fn orders_by_all(query: &Query) -> bool {
 }
 
 /// Says ORDER BY ALL by the places of that many columns.
-pub(crate) fn order_by_columns(query: &mut Query, columns: usize) {
-    if let Some(order_by) = &mut query.order_by
-        && let OrderByKind::All(options) = order_by.kind
-    {
+pub(crate) fn order_by_columns(order_by: &mut OrderBy, columns: usize) {
+    if let OrderByKind::All(options) = order_by.kind {
         order_by.kind = OrderByKind::Expressions(by_position(columns, options));
     }
 }
@@ -747,6 +725,15 @@ fn correct_select(select: &mut Select) -> Result<()> {
     correct_groups(group_by, projection)?;
     check_names(&twins(&select.from)?, select)?;
     write_out(select, None)
+}
+
+/// What is left out of a star by EXCLUDE.
+pub(crate) fn excluded(options: &WildcardAdditionalOptions) -> &[ObjectName] {
+    match &options.opt_exclude {
+        Some(ExcludeSelectItem::Single(name)) => std::slice::from_ref(name),
+        Some(ExcludeSelectItem::Multiple(names)) => names,
+        None => &[],
+    }
 }
 
 fn check_item(item: &SelectItem) -> Result<()> {

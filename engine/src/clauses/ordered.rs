@@ -10,12 +10,13 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, Ident, OrderBy, OrderByExpr, OrderByKind, Select, SelectItem, SetExpr,
-    TableFactor, Value, visit_expressions,
+    TableFactor, Value,
 };
 
 use super::joins::normal;
 use super::{argument_of_unnest, arguments_of_columns, parsed, query_of_body};
 use crate::error::Result;
+use crate::walk::visit_expressions;
 
 /// Writes keys that are items of a SELECT as their places.
 pub(super) fn by_places(select: &Select, order_by: &mut OrderBy) {
@@ -63,7 +64,7 @@ pub(super) fn select_keys(body: &mut SetExpr, order_by: &mut OrderBy) -> Result<
     {
         return Ok(());
     }
-    let mut names = Vec::new();
+    let (mut keys_selected, mut names) = (Vec::new(), Vec::new());
     for (place, (key, meaning)) in keys.iter_mut().zip(meanings).enumerate() {
         if meaning == Meaning::Output {
             continue;
@@ -71,12 +72,12 @@ pub(super) fn select_keys(body: &mut SetExpr, order_by: &mut OrderBy) -> Result<
         let alias = Ident::with_quote('"', format!("{KEY}:{place}"));
         let by = Expr::Identifier(alias.clone());
         let expr = std::mem::replace(&mut key.expr, by);
-        names.push(SelectItem::ExprWithAlias { expr, alias });
+        names.push(alias.to_string());
+        keys_selected.push(SelectItem::ExprWithAlias { expr, alias });
     }
-    let hidden: Vec<_> = names.iter().filter_map(alias_of_item).collect();
-    let around = format!("SELECT * EXCLUDE ({}) FROM nothing", hidden.join(", "));
+    let around = format!("SELECT * EXCLUDE ({}) FROM nothing", names.join(", "));
     let around = parsed(&around, |parser| parser.parse_select())?;
-    select.projection.extend(names);
+    select.projection.extend(keys_selected);
     let inner = std::mem::replace(body, SetExpr::Select(Box::new(around)));
     if let SetExpr::Select(around) = body
         && let Some(from) = around.from.first_mut()
@@ -158,23 +159,6 @@ fn names(expr: &Expr, called: &Ident) -> bool {
         _ => ControlFlow::Continue(()),
     });
     found.is_break()
-}
-
-fn alias_of_item(item: &SelectItem) -> Option<String> {
-    match item {
-        SelectItem::ExprWithAlias { alias, .. } => Some(alias.to_string()),
-        _ => None,
-    }
-}
-
-/// Whether an item makes rows of lists, or stands for several columns.
-fn makes_several(item: &SelectItem) -> bool {
-    match item {
-        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
-            stands_for_several(expr)
-        }
-        _ => false,
-    }
 }
 
 /// Whether an item makes rows of lists.
@@ -292,11 +276,7 @@ fn meant(key: &Expr, items: &[SelectItem]) -> Option<Expr> {
 fn place_of(expr: &Expr, select: &Select) -> Option<usize> {
     for (place, item) in select.projection.iter().enumerate() {
         match item {
-            SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }
-                if stands_for_several(item) =>
-            {
-                return None;
-            }
+            item if makes_several(item) => return None,
             SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. } => {
                 if item == expr {
                     return Some(place + 1);
@@ -308,9 +288,12 @@ fn place_of(expr: &Expr, select: &Select) -> Option<usize> {
     None
 }
 
-/// Whether an item is the fields of a struct, or one for each of several columns.
-fn stands_for_several(item: &Expr) -> bool {
-    let found = visit_expressions(item, |part| {
+/// Whether an item makes rows of lists, is the fields of a struct, or stands for several columns.
+fn makes_several(item: &SelectItem) -> bool {
+    let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
+        return false;
+    };
+    let found = visit_expressions(expr, |part| {
         match argument_of_unnest(part).is_some() || arguments_of_columns(part).is_some() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, ExprWithAlias, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
     NullInclusion, PivotValueSource, Query, SelectItem, SetExpr, TableFactor, Value,
-    visit_expressions,
 };
 
 use super::{parsed, query_of, refuse};
 use crate::error::Result;
 use crate::names::name_of;
 use crate::spelling::GROUPED_BY;
+use crate::walk::visit_expressions;
 
 /// What the table is called in the queries that are written here.
 const TABLE: &str = "flashmesh:pivoted";

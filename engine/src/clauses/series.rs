@@ -7,12 +7,13 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Array, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, Ident, Query, SetExpr, TableAlias,
-    TableAliasColumnDef, TableFactor, Value, visit_expressions,
+    TableAliasColumnDef, TableFactor, Value,
 };
 
 use super::sample::alias_of;
 use super::{call, check_alias, refuse};
 use crate::error::Result;
+use crate::walk::visit_expressions;
 
 /// Functions of numbers in a row.
 pub(crate) const SERIES: [&str; 2] = ["generate_series", "range"];

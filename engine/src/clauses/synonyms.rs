@@ -6,13 +6,14 @@ use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArguments, Ident, NullTreatment, ObjectName, ObjectNamePart, OrderByExpr,
-    OrderByOptions, Value, visit_expressions_mut,
+    OrderByOptions, Value,
 };
 
 use super::forms::of_strftime;
 use super::lambdas::{is_lambda, put_lambda};
 use super::{call, flow, parsed, refuse};
 use crate::error::Result;
+use crate::walk::visit_expressions_mut;
 
 /// What a function is called here, by what it is called elsewhere.
 const NAMES: &[(&str, &str)] = &[
@@ -35,6 +36,7 @@ const NAMES: &[(&str, &str)] = &[
     ("get_current_timestamp", "now"),
     ("greatest_common_divisor", "gcd"),
     ("group_concat", "string_agg"),
+    ("grouping_id", "grouping"),
     ("kahan_sum", "sum"),
     ("last", "last_value"),
     ("lcase", "lower"),
@@ -52,10 +54,7 @@ const NAMES: &[(&str, &str)] = &[
     ("listagg", "string_agg"),
     ("quantile", "quantile_disc"),
     ("quantile_cont", "percentile_cont"),
-    ("split", "string_to_array"),
-    ("str_split", "string_to_array"),
     ("strftime", "to_char"),
-    ("string_split", "string_to_array"),
     ("strptime", "to_timestamp"),
     ("struct_extract", "get_field"),
     ("sumkahan", "sum"),
@@ -67,7 +66,7 @@ const NAMES: &[(&str, &str)] = &[
 ];
 
 /// Calls that are expressions: their parameters, and what is written in their place.
-const OPERATIONS: [(&str, &[&str], &str); 21] = [
+const OPERATIONS: [(&str, &[&str], &str); 24] = [
     ("array_select", &["a", "b"], SELECT),
     ("array_to_json", &["a"], "to_json(a)"),
     ("array_where", &["a", "b"], WHERE),
@@ -92,6 +91,9 @@ const OPERATIONS: [(&str, &[&str], &str); 21] = [
     ("mod", &["a", "b"], "((a) % (b))"),
     ("regexp_split_to_table", &["a", "b"], PARTS),
     ("row_to_json", &["a"], "to_json(a)"),
+    ("split", &["a", "b"], SPLIT),
+    ("str_split", &["a", "b"], SPLIT),
+    ("string_split", &["a", "b"], SPLIT),
     (
         "string_to_table",
         &["a", "b"],
@@ -104,10 +106,22 @@ const OPERATIONS: [(&str, &[&str], &str); 21] = [
 ];
 /// The places of the elements of `a`, which has one dimension.
 const SUBSCRIPTS: &str = "unnest(range(1, CAST(array_length(a, b) AS BIGINT) + 1))";
+/// As DuckDB has it: of no text there is one part, and by none it comes apart into characters.
+const SPLIT: &str = "(CASE WHEN (a) = '' THEN [''] ELSE string_to_array(a, nullif(b, '')) END)";
 const PARTS: &str = "unnest(regexp_split_to_array(a, b))";
 const OBJECT: &str = "to_json(MAP(array_agg(a), array_agg(b)))";
 /// An expression that is computed where it may fail.
 const TRY: &str = r#"try(true, "flashmesh:lambda"("flashmesh:row", a))"#;
+/// The distinct elements of `a` but NULL.
+const DISTINCT: &str = r#""array_distinct"(array_filter(
+    a,
+    "flashmesh:lambda"("flashmesh:element", "flashmesh:element" IS NOT NULL)
+))"#;
+/// A list of the value of `b` in the map `a`, or an empty one.
+const VALUES_OF: &str = r#"(CASE
+    WHEN array_has(map_keys(a), b) THEN "map_extract"(a, b)
+    WHEN (a) IS NOT NULL THEN []
+END)"#;
 /// The elements of `a` at the places `b`.
 const SELECT: &str =
     r#"array_transform(b, "flashmesh:lambda"("flashmesh:i", array_element(a, "flashmesh:i")))"#;
@@ -141,6 +155,8 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else {
         return Ok(());
     };
+    // In texts of ours it is what the session has under the name.
+    let is_quoted = name.quote_style.is_some();
     let name = name.value.to_lowercase();
     if name == "any_value" {
         any_in_order(function);
@@ -151,6 +167,41 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         && let Some(written) = of_strftime(form)?
     {
         *form = written;
+    }
+    null_treatment_of_call(function);
+    if let Some(call) = with_default(&name, function)? {
+        *expr = call;
+        return Ok(());
+    }
+    if name == "mode"
+        && let [order] = function.within_group.as_slice()
+    {
+        let value = order.expr.clone();
+        function.within_group.clear();
+        put_argument(function, value);
+        return Ok(());
+    }
+    if name == "date_trunc"
+        && let Some([Expr::Value(unit), time]) = arguments(function)
+        && let Value::SingleQuotedString(unit) = &unit.value
+        && let Some(years) = years_of(unit)
+    {
+        let text = "date_trunc('year', a) - to_years(CAST(extract(year FROM a) % b AS BIGINT))";
+        let years = Expr::value(Value::Number(years.to_string(), false));
+        *expr = template(text, vec![("a", time), ("b", years)])?;
+        return Ok(());
+    }
+    let of_lists: Option<(_, &[&str])> = match name.as_str() {
+        "array_distinct" | "list_distinct" if !is_quoted => Some((DISTINCT, &["a"])),
+        "element_at" | "map_extract" if !is_quoted => Some((VALUES_OF, &["a", "b"])),
+        _ => None,
+    };
+    if let Some((text, parameters)) = of_lists
+        && let Some(args) = all_arguments(function).filter(|args| args.len() == parameters.len())
+        && is_plain(function)
+    {
+        *expr = template(text, parameters.iter().copied().zip(args).collect())?;
+        return Ok(());
     }
     // With a condition it is the first element that meets it.
     if matches!(name.as_str(), "array_first" | "list_first")
@@ -174,6 +225,12 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         && !matches!(tried, Expr::Lambda(_))
     {
         *expr = template(TRY, vec![("a", tried)])?;
+        return Ok(());
+    }
+    if name == "try_strptime" {
+        rename(function, "strptime");
+        correct_call(expr, state)?;
+        *expr = template(TRY, vec![("a", expr.clone())])?;
         return Ok(());
     }
     // What stands before the first element is one.
@@ -268,6 +325,65 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         leave_order(function);
     }
     Ok(())
+}
+
+/// `f(g(x) IGNORE NULLS) OVER …` says it of `f`; the parser takes it for the clause of `g`.
+fn null_treatment_of_call(function: &mut Function) {
+    if function.over.is_none() || function.null_treatment.is_some() {
+        return;
+    }
+    let inner = plain_arguments(function).find_map(|argument| match argument {
+        Expr::Function(inner) if inner.over.is_none() => inner.null_treatment.take(),
+        _ => None,
+    });
+    function.null_treatment = inner;
+}
+
+/// `lag(a, n, b)` and `lead` with a default that differs from row to row, for which the planner has no call: there
+/// is no row so far away where one of a constant is NULL.
+fn with_default(name: &str, function: &Function) -> Result<Option<Expr>> {
+    if !matches!(name, "lag" | "lead") || function.over.is_none() || function.filter.is_some() {
+        return Ok(None);
+    }
+    let Some([value, rows, default]) = arguments(function) else {
+        return Ok(None);
+    };
+    let is_constant = match &default {
+        Expr::UnaryOp { expr, .. } => matches!(expr.as_ref(), Expr::Value(_)),
+        expr => matches!(
+            expr,
+            Expr::Value(_) | Expr::TypedString(_) | Expr::Interval(_)
+        ),
+    };
+    if is_constant {
+        return Ok(None);
+    }
+    let call_of = |value: Expr| {
+        let mut call = function.clone();
+        if let FunctionArguments::List(list) = &mut call.args {
+            let args = [value, rows.clone()].map(FunctionArgExpr::Expr);
+            list.args = args.map(FunctionArg::Unnamed).to_vec();
+        }
+        Expr::Function(call)
+    };
+    let one = Expr::value(Value::Number("1".to_owned(), false));
+    let values = vec![
+        ("there", call_of(one)),
+        ("a", call_of(value)),
+        ("b", default),
+    ];
+    let text = "(CASE WHEN there IS NULL THEN b ELSE a END)";
+    template(text, values).map(Some)
+}
+
+/// The years of a unit of time that is longer than one.
+fn years_of(unit: &str) -> Option<u32> {
+    match unit.to_lowercase().as_str() {
+        "decade" | "decades" => Some(10),
+        "century" | "centuries" => Some(100),
+        "millennium" | "millennia" => Some(1000),
+        _ => None,
+    }
 }
 
 /// The arguments of a call that are expressions without a name.

@@ -8,12 +8,13 @@ use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
     MacroDefinition, ObjectNamePart, Query, SelectItem, SetExpr, Statement, TableFactor,
-    VisitMut as _, VisitorMut, visit_expressions,
+    VisitorMut,
 };
 
+use super::first_select;
 use super::lambdas::{is_lambda, put_lambda};
 use super::patterns::glob_of;
-use super::{first_select, visit};
+use crate::walk::{visit_expressions, walk_mut, walk_statement};
 
 /// Names the columns of results, of tables and views that are made, of subqueries in FROM and of WITH.
 ///
@@ -21,7 +22,7 @@ use super::{first_select, visit};
 /// is known what they stand for.
 pub(super) fn name_columns(statement: &mut ParsedStatement) {
     name_result(statement);
-    let ControlFlow::Continue(()) = visit(statement, &mut Inner);
+    let ControlFlow::Continue(()) = walk_statement(statement, &mut Inner);
 }
 
 fn name_result(statement: &mut ParsedStatement) {
@@ -108,7 +109,7 @@ fn name_of_expr(expr: &Expr) -> Option<String> {
         return None;
     }
     let mut expr = expr.clone();
-    let ControlFlow::Continue(()) = expr.visit(&mut AsWritten);
+    let ControlFlow::Continue(()) = walk_mut(&mut expr, &mut AsWritten);
     Some(expr.to_string())
 }
 

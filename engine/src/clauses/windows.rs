@@ -8,12 +8,13 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, Value,
-    VisitMut as _, VisitorMut, WindowFrameBound, WindowSpec, WindowType,
+    VisitorMut, WindowFrameBound, WindowSpec, WindowType,
 };
 
 use super::refuse;
 use crate::error::{Error, Result};
 use crate::names::name_of;
+use crate::walk::walk_mut;
 
 /// Writes the windows of a query in the place of their names, in its SELECT and in its ORDER BY.
 pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> Result<()> {
@@ -29,14 +30,14 @@ pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> 
         }
         known.windows.push((name, window));
     }
-    let mut flow = select.projection.visit(&mut known);
+    let mut flow = walk_mut(&mut select.projection, &mut known);
     if flow.is_continue() {
-        flow = select.qualify.visit(&mut known);
+        flow = walk_mut(&mut select.qualify, &mut known);
     }
     if let Some(order_by) = order_by
         && flow.is_continue()
     {
-        flow = order_by.visit(&mut known);
+        flow = walk_mut(order_by, &mut known);
     }
     match flow {
         ControlFlow::Break(error) => Err(error),

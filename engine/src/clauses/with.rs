@@ -3,13 +3,12 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{
-    Query, SetExpr, Statement, TableFactor, VisitMut, VisitorMut, With,
-};
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement, TableFactor, VisitorMut, With};
 
 use super::parsed;
 use crate::error::Error;
 use crate::names::name_of;
+use crate::walk::walk_mut;
 
 /// Makes it the change that it is: an INSERT's query has the tables of WITH, and in the others a query
 /// stands where one of them is named.
@@ -42,7 +41,7 @@ pub(super) fn with_its_tables(statement: &mut Statement) -> ControlFlow<Error> {
                     hidden: Vec::new(),
                     seen: 0,
                 };
-                other.visit(&mut tables)?;
+                walk_mut(other, &mut tables)?;
             }
         }
     }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
-use async_trait::async_trait;
 use axum::http::HeaderMap;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
@@ -19,6 +18,7 @@ use datafusion_distributed::{
     WorkerToCoordinatorMsg,
 };
 use flashmesh_cluster::mesh::{MeshError, MeshStream, Streams};
+use flashmesh_macros::async_impl;
 use flashmesh_storage::store::NodeId;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -98,7 +98,7 @@ impl Channels {
     }
 }
 
-#[async_trait]
+#[async_impl]
 impl ChannelResolver for Channels {
     async fn get_worker_client_for_url(
         &self,
@@ -136,7 +136,7 @@ impl OfQuery {
     }
 }
 
-#[async_trait]
+#[async_impl]
 impl ChannelResolver for OfQuery {
     async fn get_worker_client_for_url(
         &self,
@@ -161,7 +161,7 @@ impl ChannelResolver for OfQuery {
 /// are of this part alone.
 struct Here(Worker);
 
-#[async_trait]
+#[async_impl]
 impl WorkerChannel for Here {
     async fn coordinator_channel(
         &mut self,
@@ -216,7 +216,7 @@ fn named<T: 'static>(
     stream.map_err(move |error| of_node(node, error)).boxed()
 }
 
-#[async_trait]
+#[async_impl]
 impl WorkerChannel for Named {
     async fn coordinator_channel(
         &mut self,

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::Schema;
 use datafusion::common::metadata::FieldMetadata;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, ScalarValue, internal_datafusion_err, not_impl_err};
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::logical_plan::Subquery;
@@ -26,6 +26,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, execute_stream,
 };
 use flashmesh_planner::map_named_expressions;
+use flashmesh_planner::walk::{Walk as _, WalkPlan as _};
 use futures::{StreamExt, TryStreamExt};
 
 use super::DistributedPlanner;
@@ -115,7 +116,7 @@ impl Query {
 pub(super) fn subqueries_of(plan: &LogicalPlan) -> Result<Vec<Subquery>> {
     let mut subqueries: Vec<Subquery> = Vec::new();
     plan.apply(|node| {
-        node.apply_expressions(|expr| {
+        node.walk_expressions(|expr| {
             expr.apply(|expr| {
                 if let Expr::ScalarSubquery(subquery) = expr
                     && subquery.outer_ref_columns.is_empty()

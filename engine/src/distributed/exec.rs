@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
@@ -24,6 +24,7 @@ use datafusion_distributed::{
     DistributedExt, DistributedMetricsFormat, rewrite_distributed_plan_with_metrics,
 };
 use flashmesh_planner::QueryKeys;
+use flashmesh_planner::walk::Walk as _;
 use flashmesh_storage::store::NodeId;
 use futures::{FutureExt, Stream, StreamExt};
 use tokio::sync::oneshot;

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderValue};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, Result};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{Partitioning, PhysicalExpr};
@@ -18,6 +18,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use flashmesh_cluster::mesh::{MeshError, Streams};
 use flashmesh_planner::scan::spec::DynamicFilter;
+use flashmesh_planner::walk::Walk as _;
 use flashmesh_planner::{
     FlashScanExec, JoinKeysExec, KeyFilter, KeyHub, TellNodes, says_something,
 };

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::format::ExplainFormat;
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, Result, exec_err, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::context::QueryPlanner;
@@ -32,8 +31,10 @@ use datafusion_distributed::{
 };
 use datafusion_proto::bytes::physical_plan_to_bytes_with_proto_converter;
 use datafusion_proto::physical_plan::DeduplicatingProtoConverter;
+use flashmesh_macros::async_impl;
 use flashmesh_planner::interrupt::with_plain_conditions;
 use flashmesh_planner::scan::statistics;
+use flashmesh_planner::walk::Walk as _;
 use flashmesh_planner::{Distributed, FlashScanExec, FlashmeshOptions};
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::segment::Segment;
@@ -104,7 +105,7 @@ pub(crate) struct DistributedPlanner {
     pub workers: Arc<Workers>,
 }
 
-#[async_trait]
+#[async_impl]
 impl QueryPlanner for DistributedPlanner {
     async fn create_physical_plan(
         &self,
@@ -544,7 +545,7 @@ fn divided(
 #[derive(Debug)]
 struct Given(Arc<dyn ExecutionPlan>);
 
-#[async_trait]
+#[async_impl]
 impl QueryPlanner for Given {
     async fn create_physical_plan(
         &self,

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -16,6 +16,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion_distributed::{BroadcastExec, DistributedLeafExec, NetworkBroadcastExec};
 use flashmesh_planner::FlashScanExec;
+use flashmesh_planner::walk::Walk as _;
 use flashmesh_storage::node::{StorageNode, bytes_to_read};
 use flashmesh_storage::segment::bytes_in_memory;
 use flashmesh_storage::store::NodeId;

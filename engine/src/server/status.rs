@@ -61,6 +61,10 @@ fn code_of_query(error: &DataFusionError) -> Code {
             code_of_query(inner)
         }
         DataFusionError::Shared(inner) => code_of_query(inner),
+        // They are of one statement.
+        DataFusionError::Collection(errors) => {
+            errors.first().map_or(Code::Internal, code_of_query)
+        }
         DataFusionError::External(inner) => match inner.downcast_ref::<Error>() {
             Some(error) => code(error),
             None => Code::Internal,

@@ -87,6 +87,7 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
     let has_filters = write_where(&mut tokens, dialect);
     let has_structs = bracket_structs(&mut tokens);
     let has_commas = drop_commas(&mut tokens);
+    let has_intervals = bare_intervals(&mut tokens);
     let has_shown = call_shown(&mut tokens, dialect);
     let has_changed = has_sorted
         || has_replaced
@@ -113,6 +114,7 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
         || has_filters
         || has_structs
         || has_commas
+        || has_intervals
         || has_shown;
     Ok(has_changed.then_some(tokens))
 }
@@ -141,7 +143,8 @@ fn ends_list(token: &Token) -> bool {
 }
 
 /// The words of a text that can be parsed and would mean something else: that creates a table whose
-/// columns are called `key` or `index`, or has numbers like `1_000`, lambda functions, GLOB, `@a` or `FROM (DESCRIBE t)`.
+/// columns are called `key` or `index`, or has numbers like `1_000`, lambda functions, GLOB, `@a`,
+/// `INTERVAL (1) DAY` or `FROM (DESCRIBE t)`.
 pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
     let text = query.to_ascii_lowercase();
     let has = |word: &str| text.contains(word);
@@ -156,7 +159,17 @@ pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<T
             .any(|rest| rest.trim_start().starts_with(&word.to_ascii_lowercase()))
     };
     let has_shown = has("from") && SHOWING.iter().any(begins_with);
-    if !has_columns && !has_numbers && !has_lambdas && !has_globs && !has_signs && !has_shown {
+    let has_intervals = has("interval") && has("(");
+    let may_be = [
+        has_columns,
+        has_numbers,
+        has_lambdas,
+        has_globs,
+        has_signs,
+        has_shown,
+        has_intervals,
+    ];
+    if !may_be.contains(&true) {
         return None;
     }
     let mut tokens = tokens(query, dialect)?;
@@ -164,8 +177,17 @@ pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<T
     let has_globs = has_globs && operators::replace_globs(&mut tokens, dialect);
     let has_signs = has_signs && operators::replace_absolutes(&mut tokens, dialect);
     let has_shown = has_shown && call_shown(&mut tokens, dialect);
-    (has_quoted || has_numbers || has_lambdas || has_globs || has_signs || has_shown)
-        .then_some(tokens)
+    let has_intervals = has_intervals && bare_intervals(&mut tokens);
+    let has_changed = [
+        has_quoted,
+        has_numbers,
+        has_lambdas,
+        has_globs,
+        has_signs,
+        has_shown,
+        has_intervals,
+    ];
+    has_changed.contains(&true).then_some(tokens)
 }
 
 /// Refuses the names that [`respelled`] gives to what it writes otherwise: where a user wrote them they would
@@ -362,6 +384,32 @@ fn drop_hints(tokens: &mut Vec<TokenWithSpan>) -> bool {
         let behind = tokens.get(place + 1 + hint).map(|token| &token.token);
         if hint > 0 && behind == Some(&Token::LParen) {
             tokens.drain(place + 1..place + 1 + hint);
+        }
+        place += 1;
+    }
+    tokens.len() < before
+}
+
+/// Takes the number of `INTERVAL (1) DAY` out of its parentheses, with which the parser has it for digits of a type.
+fn bare_intervals(tokens: &mut Vec<TokenWithSpan>) -> bool {
+    let before = tokens.len();
+    let mut place = 0;
+    while place + 4 < tokens.len() {
+        let is_unit = matches!(&tokens[place + 4].token, Token::Word(word)
+            if matches!(word.keyword, Keyword::YEAR | Keyword::YEARS | Keyword::QUARTER
+                | Keyword::MONTH | Keyword::MONTHS | Keyword::WEEK | Keyword::WEEKS
+                | Keyword::DAY | Keyword::DAYS | Keyword::HOUR | Keyword::HOURS
+                | Keyword::MINUTE | Keyword::MINUTES | Keyword::SECOND | Keyword::SECONDS
+                | Keyword::MILLISECOND | Keyword::MILLISECONDS
+                | Keyword::MICROSECOND | Keyword::MICROSECONDS));
+        if is_unit
+            && is(tokens.get(place), "INTERVAL")
+            && tokens[place + 1].token == Token::LParen
+            && matches!(tokens[place + 2].token, Token::Number(..))
+            && tokens[place + 3].token == Token::RParen
+        {
+            tokens.remove(place + 3);
+            tokens.remove(place + 1);
         }
         place += 1;
     }

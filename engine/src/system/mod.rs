@@ -9,13 +9,14 @@ use arrow::array::{
     ArrayRef, BooleanBuilder, Float64Array, ListBuilder, RecordBatch, StringArray, StringBuilder,
     TimestampMicrosecondArray, UInt64Array,
 };
-use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::KillType;
+use flashmesh_macros::async_impl;
+use flashmesh_planner::walk::WalkPlan as _;
 use flashmesh_storage::block_cache::CachedObject;
 use flashmesh_storage::flash::{FlashHealth, PAGE_SIZE_BYTES};
 use flashmesh_storage::functions::{Kernels, UserFunction};
@@ -408,7 +409,7 @@ impl SystemSchema {
     }
 }
 
-#[async_trait]
+#[async_impl]
 impl SchemaProvider for SystemSchema {
     fn table_names(&self) -> Vec<String> {
         TABLES.map(String::from).to_vec()
@@ -517,7 +518,7 @@ pub(crate) fn is_look(plan: &LogicalPlan) -> bool {
 
 fn has_subqueries(plan: &LogicalPlan) -> bool {
     let mut found = false;
-    let _ = plan.apply_subqueries(|_| {
+    let _ = plan.walk_subqueries(|_| {
         found = true;
         Ok(TreeNodeRecursion::Stop)
     });

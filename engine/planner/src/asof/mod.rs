@@ -14,7 +14,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::catalog::Session;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{
     DFSchema, DFSchemaRef, JoinType, Result, ScalarValue, internal_err, not_impl_err, plan_err,
 };
@@ -32,6 +32,7 @@ use datafusion::physical_planner::PhysicalPlanner;
 
 use self::exec::AsOfJoinExec;
 use crate::tree::has_subquery;
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// The function in the condition of a join that makes it such a one.
 pub const MARK: &str = "flashmesh:asof";
@@ -312,7 +313,7 @@ impl AnalyzerRule for AsOfJoins {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let plan = plan.transform_up_with_subqueries(|plan| {
+        let plan = plan.change_up_with_subqueries(|plan| {
             let LogicalPlan::Join(join) = &plan else {
                 return Ok(Transformed::no(plan));
             };

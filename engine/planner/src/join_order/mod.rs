@@ -18,7 +18,7 @@ mod search;
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Join, JoinType, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
@@ -26,6 +26,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use graph::JoinGraph;
 
 use crate::cost::Estimate;
+use crate::walk::Walk as _;
 
 /// A semi join moves down when it is expected to keep less than this share of the rows.
 const SEMI_JOIN_SELECTIVE: f64 = 0.5;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, Statistics, internal_err};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{
@@ -27,6 +27,7 @@ use super::KernelFunction;
 use super::aggregate::KernelAggregate;
 use super::calls::note;
 use crate::relations::kernels_of_relation;
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// `plan` with kernels of its own in place of the session's, and their calls; `None` without any.
 pub(crate) fn plan_for_query(plan: &LogicalPlan) -> Result<Option<(LogicalPlan, Arc<QueryCalls>)>> {
@@ -34,8 +35,8 @@ pub(crate) fn plan_for_query(plan: &LogicalPlan) -> Result<Option<(LogicalPlan, 
         return Ok(None);
     };
     let calls = kernels.calls();
-    let own = plan.clone().transform_up_with_subqueries(|node| {
-        let own = node.map_expressions(|expr| expr.transform_up(|e| Ok(of_query(e, &calls))))?;
+    let own = plan.clone().change_up_with_subqueries(|node| {
+        let own = node.change_expressions(|expr| expr.transform_up(|e| Ok(of_query(e, &calls))))?;
         own.map_data(|node| match node {
             LogicalPlan::Values(values) if values_call(&values)? => rows_apart(values),
             node => Ok(node),
@@ -47,12 +48,12 @@ pub(crate) fn plan_for_query(plan: &LogicalPlan) -> Result<Option<(LogicalPlan, 
 /// What the first kernel of a plan belongs to.
 fn kernels_called(plan: &LogicalPlan) -> Result<Option<Arc<Kernels>>> {
     let mut found = None;
-    plan.apply_with_subqueries(|node| {
+    plan.walk_with_subqueries(|node| {
         if let LogicalPlan::Extension(extension) = node {
             found = kernels_of_relation(extension.node.as_ref());
         }
         if found.is_none() {
-            node.apply_expressions(|expr| {
+            node.walk_expressions(|expr| {
                 expr.apply(|expr| {
                     found = kernels_of(expr);
                     Ok(stop_at(&found))

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, Result, TableReference, plan_err};
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlannerContext};
@@ -19,6 +18,7 @@ use crate::FlashTable;
 use crate::authority;
 use crate::error::from_storage;
 use crate::named::{Moment, Past};
+use crate::walk::Walk as _;
 
 const USAGE: &str = "AT is written t AT (VERSION => number) or t AT (TIMESTAMP => time)";
 

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::Result;
 use datafusion::execution::context::QueryPlanner;
@@ -12,6 +11,7 @@ use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
 use datafusion::physical_expr::{LexOrdering, create_physical_sort_exprs};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
+use flashmesh_macros::async_impl;
 
 use super::exec::{StoreFunctionExec, StoreFunctionNode};
 use crate::asof::as_of_join;
@@ -21,7 +21,7 @@ use crate::kernels::{KernelQueryExec, plan_for_query};
 #[derive(Debug)]
 pub(crate) struct StorePlanner;
 
-#[async_trait]
+#[async_impl]
 impl QueryPlanner for StorePlanner {
     async fn create_physical_plan(
         &self,
@@ -37,7 +37,7 @@ impl QueryPlanner for StorePlanner {
     }
 }
 
-#[async_trait]
+#[async_impl]
 impl ExtensionPlanner for StorePlanner {
     async fn plan_extension(
         &self,

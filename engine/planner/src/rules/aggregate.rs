@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -37,6 +37,7 @@ use crate::config::Pushdown;
 use crate::scan::spec::{OutputText, ScanSpec};
 use crate::scan::{FlashScanExec, ScanBuilder};
 use crate::translate::{Scope, program_type, text_of, translate};
+use crate::walk::Walk as _;
 use crate::{Reason, cost};
 
 /// Replaces a partial aggregate over a scan by a scan that gives the partial states.

@@ -5,13 +5,14 @@
 //! FALSE of NULL.
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
 use regex_syntax::hir::{Hir, HirKind};
 
 use crate::tree::change_parts;
+use crate::walk::Walk as _;
 
 /// Functions that say whether a text has a match.
 const TESTS: [&str; 3] = ["regexp_like", "regexp_matches", "regexp_full_match"];

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Alias, InList};
 use datafusion::logical_expr::{
@@ -22,6 +22,7 @@ use flashmesh_pushdown::types::is_widening_cast;
 use super::comparisons::compares;
 use crate::hidden::{as_it_is, is_as_it_is};
 use crate::tree::{cast_of, change_once, change_parts, map_named_expressions, value_of};
+use crate::walk::Walk as _;
 
 /// Keeps casts that lose something, and those to a finer unit than a constant beside them has; place it behind the
 /// rule that gives types.

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast as cast_array;
 use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, exec_datafusion_err, internal_err};
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::{
@@ -15,8 +15,10 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, TryCast, Volatility, cast, try_cast,
 };
 use datafusion::optimizer::AnalyzerRule;
+use flashmesh_pushdown::types::units_per_second;
 
 use crate::tree::{cast_of, change_parts};
+use crate::walk::Walk as _;
 
 static SECONDS: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Rounded::function(TimeUnit::Second));
 static MILLISECONDS: LazyLock<Arc<ScalarUDF>> =
@@ -104,15 +106,6 @@ impl Rounded {
     }
 }
 
-fn in_a_second(unit: TimeUnit) -> i64 {
-    match unit {
-        TimeUnit::Second => 1,
-        TimeUnit::Millisecond => 1_000,
-        TimeUnit::Microsecond => 1_000_000,
-        TimeUnit::Nanosecond => 1_000_000_000,
-    }
-}
-
 impl ScalarUDFImpl for Rounded {
     fn name(&self) -> &str {
         match self.to {
@@ -148,7 +141,7 @@ fn round(moments: &ArrayRef, to: TimeUnit) -> Result<ArrayRef> {
     let DataType::Timestamp(from, _) = moments.data_type() else {
         return internal_err!("{} is no timestamp", moments.data_type());
     };
-    let parts = in_a_second(*from) / in_a_second(to);
+    let parts = units_per_second(from) / units_per_second(&to);
     if parts <= 1 {
         return Ok(Arc::clone(moments));
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result, ScalarValue};
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::{AggregateFunction, Sort as SortExpr};
@@ -29,6 +29,7 @@ use super::casts::compared;
 use super::intervals;
 use crate::byte_texts::bytes_of;
 use crate::tree::{change_parts, has_part, map_named_expressions};
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// The rule; place it before the one that gives types.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl AnalyzerRule for Comparisons {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         // What is above a union has its types.
         let mut has_any = false;
-        let plan = plan.transform_up_with_subqueries(|node| match node {
+        let plan = plan.change_up_with_subqueries(|node| match node {
             LogicalPlan::Sort(sort) => by_length(sort),
             LogicalPlan::Aggregate(aggregate) => ends_by_length(aggregate),
             LogicalPlan::Union(union) => {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::Operator;
@@ -20,6 +20,7 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use flashmesh_pushdown::types::is_widening_cast;
 
 use crate::hidden::{is_as_it_is, is_maybe_null};
+use crate::walk::Walk as _;
 
 /// The rule; place it last: what it makes of a condition, other rules no longer read as one.
 #[derive(Debug)]

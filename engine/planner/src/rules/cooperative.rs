@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -18,6 +18,7 @@ use datafusion::physical_plan::joins::{
 };
 
 use crate::interrupt::interruptible;
+use crate::walk::Walk as _;
 
 /// Makes joins yield between their batches, and their conditions end with the query: a condition
 /// that few rows meet lets no batch come for long.

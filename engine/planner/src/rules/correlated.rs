@@ -4,13 +4,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, Result, ScalarValue};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, Filter, LogicalPlan, LogicalPlanBuilder, Subquery, lit};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::tree::has_subquery;
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// The rule; place it before those that make joins of subqueries.
 #[derive(Debug)]
@@ -26,8 +27,8 @@ impl OptimizerRule for CorrelatedSubqueries {
         plan: LogicalPlan,
         config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        plan.transform_up_with_subqueries(|plan| {
-            plan.map_expressions(|expr| match has_subquery(&expr)? {
+        plan.change_up_with_subqueries(|plan| {
+            plan.change_expressions(|expr| match has_subquery(&expr)? {
                 true => expr.transform_up(|expr| told_apart(expr, config)),
                 false => Ok(Transformed::no(expr)),
             })

@@ -25,6 +25,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature,
 };
+use flashmesh_pushdown::types::units_per_second;
 
 /// Years that begin and end at a moment which 64 bits of nanoseconds hold.
 const YEARS_OF_NS: std::ops::RangeInclusive<i32> = 1678..=2260;
@@ -182,12 +183,7 @@ impl ScalarUDFImpl for DatePart {
         if let DataType::Timestamp(unit, _) = of
             && part == "epoch"
         {
-            let of_a_second = match unit {
-                TimeUnit::Second => 1,
-                TimeUnit::Millisecond => 1_000,
-                TimeUnit::Microsecond => 1_000_000,
-                TimeUnit::Nanosecond => 1_000_000_000,
-            };
+            let of_a_second = units_per_second(&unit);
             return computed(&value.cast_to(&DataType::Int64, None)?, |numbers| {
                 let seconds: Float64Array = numbers.as_primitive::<Int64Type>().unary(|number| {
                     let rest = number.rem_euclid(of_a_second) as f64 / of_a_second as f64;

@@ -8,7 +8,7 @@
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::{
     Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, cast, lit,
@@ -17,6 +17,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::comparisons::compares;
 use crate::tree::{change_parts, value_of};
+use crate::walk::Walk as _;
 
 /// The last day that begins at a moment to the nanosecond, in days from 1970; before that it is about the same.
 const LAST_DAY: i32 = (i64::MAX / 86_400_000_000_000) as i32;

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, ScalarValue, Statistics};
-use datafusion::datasource::physical_plan::{FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
@@ -21,6 +22,8 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
+
+use crate::walk::Walk as _;
 
 /// Leaves out of what parts of files are passed over by all that would pass over NaN. The rows that are read are
 /// filtered above; where they are filtered as they are read, which is a setting, it does nothing.
@@ -65,20 +68,61 @@ pub(super) fn without_bounds_of_floats(mut known: Statistics, schema: &Schema) -
 fn with_all_floats(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
     let scan = node.downcast_ref::<DataSourceExec>()?;
     let (config, source) = scan.downcast_to_file_source::<ParquetSource>()?;
-    if source.table_parquet_options().global.pushdown_filters {
-        return None;
-    }
-    let predicate = config.file_source().filter()?;
     let schema = config.file_source().table_schema().table_schema();
-    let all = split_conjunction(&predicate);
+    let predicate = match source.table_parquet_options().global.pushdown_filters {
+        true => None,
+        false => config.file_source().filter(),
+    };
+    let all = predicate
+        .as_ref()
+        .map(split_conjunction)
+        .unwrap_or_default();
     let of_numbers = all.iter().filter(|part| !may_pass_over_nan(part, schema));
     let of_numbers: Vec<_> = of_numbers.map(|part| Arc::clone(part)).collect();
-    if of_numbers.len() == all.len() {
+    let groups = without_bounds(&config.file_groups, schema);
+    if of_numbers.len() == all.len() && groups.is_none() {
         return None;
     }
-    let source = source.with_predicate(conjunction(of_numbers));
-    let config = FileScanConfigBuilder::from(config.clone()).with_source(Arc::new(source));
-    Some(DataSourceExec::from_data_source(config.build()))
+    let mut changed = FileScanConfigBuilder::from(config.clone());
+    if of_numbers.len() < all.len() {
+        let source = source.with_predicate(conjunction(of_numbers));
+        changed = changed.with_source(Arc::new(source));
+    }
+    if let Some(groups) = groups {
+        changed = changed.with_file_groups(groups);
+    }
+    Some(DataSourceExec::from_data_source(changed.build()))
+}
+
+/// Files that say nothing of the least and the greatest of their floats: of a column that has one number, and
+/// NaN besides, they are that number, and what reads the file would not look at its rows. `None` where none does.
+fn without_bounds(groups: &[FileGroup], schema: &Schema) -> Option<Vec<FileGroup>> {
+    let says_any = |file: &PartitionedFile| {
+        let known = file.statistics.as_ref();
+        known.is_some_and(|known| {
+            let columns = known.column_statistics.iter().zip(schema.fields());
+            let mut floats = columns.filter(|(_, field)| field.data_type().is_floating());
+            floats.any(|(column, _)| column.min_value != Precision::Absent)
+        })
+    };
+    if !groups.iter().flat_map(FileGroup::iter).any(says_any) {
+        return None;
+    }
+    let groups = groups.iter().map(|group| {
+        let mut changed = group.clone().into_inner();
+        for file in &mut changed {
+            if let Some(known) = &file.statistics {
+                let known = without_bounds_of_floats(known.as_ref().clone(), schema);
+                file.statistics = Some(Arc::new(known));
+            }
+        }
+        let changed = FileGroup::new(changed);
+        match group.file_statistics(None) {
+            Some(known) => changed.with_statistics(Arc::new(known.clone())),
+            None => changed,
+        }
+    });
+    Some(groups.collect())
 }
 
 /// Whether a condition may be true of NaN where it is true of no number.

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -23,6 +23,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::forgetting::ForgettingExec;
+use crate::walk::Walk as _;
 
 /// The rule that places sorts, which is told nothing that does not hold.
 #[derive(Debug)]

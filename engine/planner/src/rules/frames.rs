@@ -9,7 +9,7 @@
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue, plan_err};
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::tree::change_parts;
+use crate::walk::Walk as _;
 
 /// The rule; place it before the one that gives types.
 #[derive(Debug)]

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::{Aggregate, Expr, GroupingSet, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::tree::map_named_expressions;
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// The rule; place it before all that change expressions.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ impl AnalyzerRule for GroupingKeys {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let plan = plan.transform_up_with_subqueries(|node| match node {
+        let plan = plan.change_up_with_subqueries(|node| match node {
             LogicalPlan::Aggregate(aggregate) => as_columns(aggregate),
             other => Ok(Transformed::no(other)),
         })?;

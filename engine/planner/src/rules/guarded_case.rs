@@ -5,7 +5,7 @@
 //! `CASE TRUE WHEN …` means the same as `CASE WHEN …` and is left alone.
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr::Case;
 use datafusion::logical_expr::utils::merge_schema;
@@ -13,6 +13,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Ope
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use crate::tree::map_named_expressions;
+use crate::walk::Walk as _;
 
 /// The rule; place it before `simplify_expressions`.
 #[derive(Debug)]

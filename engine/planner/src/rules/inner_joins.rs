@@ -8,10 +8,12 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchemaRef, NullEquality, Result};
 use datafusion::logical_expr::{EmptyRelation, Expr, Filter, Join, JoinType, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use crate::walk::Walk as _;
 
 /// The rule that makes keys of conditions.
 #[derive(Debug)]

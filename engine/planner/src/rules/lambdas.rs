@@ -6,10 +6,12 @@
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
+
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// The rule; place it behind the one that casts operands.
 #[derive(Debug)]
@@ -32,8 +34,8 @@ impl AnalyzerRule for LambdaParameters {
 
 fn has_lambdas(plan: &LogicalPlan) -> Result<bool> {
     let mut has_any = false;
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
+    plan.walk_with_subqueries(|node| {
+        node.walk_expressions(|expr| {
             has_any = has_any || expr.exists(|part| Ok(matches!(part, Expr::Lambda(_))))?;
             Ok(TreeNodeRecursion::Continue)
         })

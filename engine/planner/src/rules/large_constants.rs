@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -15,6 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 
 use crate::slicing::SlicingExec;
+use crate::walk::Walk as _;
 
 /// What a constant may take that is written out for the rows of a batch.
 const WRITTEN_BYTES: usize = 64 << 20;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::compute::SortOptions;
 use arrow::datatypes::{Field, Schema};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinSide, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_expr::PhysicalExpr;
@@ -22,6 +22,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use crate::FlashmeshOptions;
+use crate::walk::Walk as _;
 
 /// Makes hash joins whose smaller input is estimated to be larger than `flashmesh.hash_join_size`
 /// sort-merge joins. It stands before the rules that bring inputs into the order and the partitions

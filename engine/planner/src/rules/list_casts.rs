@@ -2,11 +2,13 @@
 //! the one element `'[1, 2]'`.
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Result, not_impl_err};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use crate::walk::{Walk as _, WalkPlan as _};
 
 fn is_list(data_type: &DataType) -> bool {
     matches!(
@@ -29,9 +31,9 @@ impl OptimizerRule for NoTextsAsLists {
         plan: LogicalPlan,
         _config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        plan.apply_with_subqueries(|node| {
+        plan.walk_with_subqueries(|node| {
             let mut schema = None;
-            node.apply_expressions(|expr| {
+            node.walk_expressions(|expr| {
                 expr.apply(|expr| {
                     let (Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field })) =
                         expr

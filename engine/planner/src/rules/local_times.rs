@@ -3,13 +3,14 @@
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::functions::datetime::to_local_time;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::tree::{cast_of, change_parts};
+use crate::walk::Walk as _;
 
 /// The rule; place it before the one that gives types, whose casts are none of these.
 #[derive(Debug)]

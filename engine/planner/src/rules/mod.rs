@@ -57,7 +57,7 @@ mod volatile_filter;
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -121,6 +121,7 @@ use crate::Reason;
 use crate::asof::AsOfFilters;
 use crate::join_order::JoinOrder;
 use crate::scan::{FlashScanExec, ScanBuilder};
+use crate::walk::Walk as _;
 
 /// DataFusion's physical rules with flashmesh's among them.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {

@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::ranks::row_number;
+use crate::walk::WalkPlan as _;
 
 /// What the right side of such an operation is called, so that the join that DataFusion makes of it is
 /// told from those that a query names.
@@ -31,7 +32,7 @@ impl AnalyzerRule for Multisets {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(counted)?.data)
+        Ok(plan.change_up_with_subqueries(counted)?.data)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, ExprSchema, Result, ScalarValue};
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
@@ -17,6 +17,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// Adds to such tests when they are NULL.
 #[derive(Debug, Default)]
@@ -47,7 +49,7 @@ impl OptimizerRule for NullsOfIn {
 /// A plan whose filters, those of its subqueries too, know when such tests are NULL.
 pub(super) fn null_where_unknown(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let plan = plan
-        .map_subqueries(|subquery| subquery.transform_down(null_where_unknown))?
+        .change_subqueries(|subquery| subquery.transform_down(null_where_unknown))?
         .data;
     let LogicalPlan::Filter(filter) = plan else {
         return Ok(Transformed::no(plan));

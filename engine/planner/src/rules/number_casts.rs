@@ -11,7 +11,7 @@ use arrow::datatypes::{
     DataType, Decimal128Type, Decimal256Type, DecimalType, Float32Type, Float64Type, TimeUnit,
 };
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, exec_datafusion_err, exec_err, internal_err};
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::{
@@ -21,6 +21,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::tree::{cast_of, change_parts};
+use crate::walk::Walk as _;
 
 static WHOLE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Number::function(Made::Whole));
 static FLOAT: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Number::function(Made::Float));

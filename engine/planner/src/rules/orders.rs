@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DFSchemaRef, Result};
 use datafusion::logical_expr::expr::{Sort as SortExpr, WindowFunction, WindowFunctionDefinition};
 use datafusion::logical_expr::{
@@ -21,6 +21,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::intervals;
 use crate::tree::{has_part, has_subquery, map_named_expressions};
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// Aggregates whose result tells in which order the rows came.
 const ORDERED: [&str; 5] = [
@@ -53,7 +54,7 @@ impl AnalyzerRule for OrderOfSubqueries {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let mut has_sort = false;
-        plan.apply_with_subqueries(|node| {
+        plan.walk_with_subqueries(|node| {
             has_sort = matches!(node, LogicalPlan::Sort(_));
             Ok(match has_sort {
                 true => TreeNodeRecursion::Stop,
@@ -127,7 +128,7 @@ impl Orders {
     }
 
     fn of_subqueries(&mut self, plan: LogicalPlan) -> Result<LogicalPlan> {
-        let plan = plan.map_subqueries(|query| Ok(Transformed::yes(self.of_set(query)?)))?;
+        let plan = plan.change_subqueries(|query| Ok(Transformed::yes(self.of_set(query)?)))?;
         Ok(plan.data)
     }
 

@@ -10,7 +10,7 @@ use arrow::compute::kernels::numeric::{add, mul, sub};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
+use datafusion::common::tree_node::{Transformed, TreeNodeRewriter};
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_err, internal_err};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
@@ -22,6 +22,7 @@ use datafusion::physical_expr_common::datum::apply;
 
 use super::ranges::{Range, Scope, Values, computed, fits, limits};
 use crate::tree::{has_part, map_named_expressions};
+use crate::walk::{Walk as _, WalkPlan as _};
 
 const NAME: &str = "flashmesh:arithmetic";
 
@@ -46,7 +47,7 @@ impl AnalyzerRule for CheckedArithmetic {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(checked)?.data)
+        Ok(plan.change_up_with_subqueries(checked)?.data)
     }
 }
 

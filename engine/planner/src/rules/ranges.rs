@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::catalog::default_table_source::source_as_provider;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor};
+use datafusion::common::tree_node::{TreeNodeRecursion, TreeNodeVisitor};
 use datafusion::common::{Column, DFSchema, ExprSchema, Result, ScalarValue, Statistics};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::FlashTable;
+use crate::walk::Walk as _;
 
 /// Rows that a plan is taken to have at most, where nothing says how many: a thousand billions, which take hours.
 const ROWS: i128 = 1 << 40;

@@ -3,11 +3,12 @@
 //! BY k, id, id` is such an aggregate, too.
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use crate::tree::{has_part, map_named_expressions};
+use crate::walk::Walk as _;
 
 /// The rule; place it behind those that simplify.
 #[derive(Debug)]

@@ -3,12 +3,13 @@
 //! and a comparison fails. Here it is of that type from the beginning.
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{Expr, LogicalPlan, lit};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::tree::change_parts;
+use crate::walk::Walk as _;
 
 /// The rule; place it before the one that gives types.
 #[derive(Debug)]

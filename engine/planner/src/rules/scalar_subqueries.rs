@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery, Union, Values};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::hidden;
 use crate::tree::{has_part, has_subquery, map_named_expressions};
 use crate::unnest::{gives_one_row, has_subquery_below};
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// The rule.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl AnalyzerRule for ScalarSubqueries {
         if !has_subquery_below(&plan)? {
             return Ok(plan);
         }
-        let plan = plan.transform_up_with_subqueries(|node| match node {
+        let plan = plan.change_up_with_subqueries(|node| match node {
             LogicalPlan::Values(values) => queried(values),
             other => Ok(Transformed::no(other)),
         })?;
@@ -40,7 +41,7 @@ impl AnalyzerRule for ScalarSubqueries {
             return Ok(plan.data);
         }
         // What is made of such a value may be NULL as well.
-        let plan = plan.data.transform_up_with_subqueries(|node| {
+        let plan = plan.data.change_up_with_subqueries(|node| {
             let node = map_named_expressions(node, |expr| Ok(Transformed::no(expr)))?.data;
             Ok(Transformed::yes(node.recompute_schema()?))
         })?;
@@ -54,7 +55,7 @@ fn mapped(
     is_one: fn(&Expr) -> bool,
     change: fn(Expr) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {
-    plan.transform_up_with_subqueries(|node| match has_part(&node, is_one)? {
+    plan.change_up_with_subqueries(|node| match has_part(&node, is_one)? {
         true => map_named_expressions(node, |expr| expr.transform_up(change)),
         false => Ok(Transformed::no(node)),
     })

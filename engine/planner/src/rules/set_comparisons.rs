@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, ExprSchema, Result, ScalarValue, not_impl_err};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::tree::{has_subquery, map_named_expressions};
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// Says `x op ANY (…)` and `x op ALL (…)` by IN and EXISTS, in place of DataFusion's rule.
 #[derive(Debug, Default)]
@@ -31,7 +32,7 @@ impl OptimizerRule for SetComparisons {
         plan: LogicalPlan,
         config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        plan.transform_up_with_subqueries(|plan| compare_sets(plan, config))
+        plan.change_up_with_subqueries(|plan| compare_sets(plan, config))
     }
 }
 

@@ -24,6 +24,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
+use crate::walk::WalkPlan as _;
+
 /// No name that SQL can call.
 const NAME: &str = "flashmesh:sorted_values";
 
@@ -41,7 +43,7 @@ impl OptimizerRule for SortedLists {
         plan: LogicalPlan,
         _config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        plan.transform_up_with_subqueries(|node| match node {
+        plan.change_up_with_subqueries(|node| match node {
             LogicalPlan::Aggregate(aggregate) => sorted_behind(aggregate),
             other => Ok(Transformed::no(other)),
         })

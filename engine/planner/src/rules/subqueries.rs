@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, Result, ScalarValue, not_impl_err};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
@@ -15,6 +15,8 @@ use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use super::not_in::{null_where_unknown, with_nulls};
+
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// Makes joins of the IN and EXISTS that stand outside of filters, each of which adds a column that
 /// says for each row what the test gives.
@@ -41,7 +43,7 @@ impl OptimizerRule for TestsAsColumns {
 
 fn as_columns(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
     let plan =
-        plan.map_subqueries(|subquery| subquery.transform_down(|p| as_columns(p, config)))?;
+        plan.change_subqueries(|subquery| subquery.transform_down(|p| as_columns(p, config)))?;
     let plan = plan.data;
     match plan {
         LogicalPlan::Join(join) => above_join(join),

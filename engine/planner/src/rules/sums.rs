@@ -18,6 +18,8 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use super::ranges::{Scope, fits, limits, rows_at_most};
 
+use crate::walk::WalkPlan as _;
+
 /// What every whole number fits into.
 const WIDE: DataType = DataType::Decimal128(20, 0);
 /// The most digits that a decimal of 128 bits may have, and how many a sum has more than its values.
@@ -38,7 +40,7 @@ impl OptimizerRule for CheckedSums {
         plan: LogicalPlan,
         _config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        plan.transform_up_with_subqueries(|node| match &node {
+        plan.change_up_with_subqueries(|node| match &node {
             LogicalPlan::Aggregate(aggregate) => {
                 let sums = widened(&aggregate.aggr_expr, &aggregate.input)?;
                 let Some(sums) = sums else {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -16,6 +16,7 @@ use flashmesh_pushdown::Output;
 use super::{change_scan, note_at_scan, scan_below};
 use crate::scan::FlashScanExec;
 use crate::scan::spec::ScanSpec;
+use crate::walk::Walk as _;
 
 /// Lets each stream of a scan give only the first *k* rows of an order to the sort that wants
 /// *k* of all. The sort stays and merges the streams' rows.

@@ -6,6 +6,8 @@ use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Values, cast};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::walk::WalkPlan as _;
+
 /// The rule; place it behind the one that gives types.
 #[derive(Debug)]
 pub struct TypedValues;
@@ -16,7 +18,7 @@ impl AnalyzerRule for TypedValues {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let typed = plan.transform_up_with_subqueries(|node| match node {
+        let typed = plan.change_up_with_subqueries(|node| match node {
             LogicalPlan::Values(values) => typed(values),
             other => Ok(Transformed::no(other)),
         });

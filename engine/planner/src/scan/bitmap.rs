@@ -7,12 +7,14 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 
 use super::spec::FilterColumn;
+
+use crate::walk::Walk as _;
 
 /// Words of a bitmap whose values are evaluated at a time: they stay in the nearest caches.
 const PIECE_WORDS: usize = 256;

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{DataType, Schema};
 use arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
@@ -45,6 +45,7 @@ use super::bitmap::Alone;
 use super::spec::{DynamicFilter, FilterColumn, ScanSpec};
 use crate::join_keys::{Gathered, KeyFilter, QueryKeys};
 use crate::translate::scalar_of;
+use crate::walk::Walk as _;
 
 /// Keys that a join gives to the scan of its other side one by one.
 const LISTED_KEYS: usize = 2048;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, JoinType, Result, not_impl_err};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder};
@@ -12,6 +12,7 @@ use datafusion::logical_expr::{Expr, Filter, Join, LogicalPlan, LogicalPlanBuild
 use super::outer::outer_columns;
 use super::{Kind, Names};
 use crate::tree::subquery_of;
+use crate::walk::Walk as _;
 
 /// A join without such subqueries in its condition; `None` for one that has none.
 ///

@@ -16,6 +16,7 @@ use super::functions::key;
 use super::{Names, lateral};
 use crate::asof::is_as_of_join;
 use crate::tree::has_subquery;
+use crate::walk::WalkPlan as _;
 
 /// The values that columns of the query around a subquery have there, each combination once.
 #[derive(Debug)]
@@ -254,7 +255,7 @@ fn is_repeatable(expr: &Expr) -> bool {
 
 /// A plan itself, where it gives the same values when it is computed again.
 fn same(plan: &LogicalPlan) -> Result<LogicalPlan> {
-    plan.apply_with_subqueries(|node| {
+    plan.walk_with_subqueries(|node| {
         check_node(node)?;
         Ok(TreeNodeRecursion::Continue)
     })?;
@@ -264,7 +265,7 @@ fn same(plan: &LogicalPlan) -> Result<LogicalPlan> {
 /// Whether an expression of a node, without its inputs, gives another value each time.
 pub(super) fn is_volatile(node: &LogicalPlan) -> Result<bool> {
     let mut is_volatile = false;
-    node.apply_expressions(|expr| {
+    node.walk_expressions(|expr| {
         is_volatile |= expr.is_volatile();
         Ok(TreeNodeRecursion::Continue)
     })?;

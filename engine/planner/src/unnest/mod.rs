@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DataFusionError, JoinType, NullEquality, Result, not_impl_err};
 use datafusion::functions_aggregate::expr_fn::{count, first_value};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
@@ -42,6 +42,7 @@ use plain::{Kind, is_plain, is_right};
 use push::Push;
 
 use crate::tree::{has_subquery, subquery_of};
+use crate::walk::{Walk as _, WalkPlan as _};
 
 pub use functions::functions;
 pub use types::OuterTypes;
@@ -61,10 +62,10 @@ impl AnalyzerRule for UnnestSubqueries {
         }
         let mut names = Names(0);
         // Else what ORDER BY in a subquery uses of that may be taken for columns of the query around it.
-        let plan = plan.transform_down_with_subqueries(|node| ordered(node, &mut names))?;
+        let plan = plan.change_down_with_subqueries(|node| ordered(node, &mut names))?;
         let plan = plan.data;
         // From above: what a subquery is computed from then uses no columns of queries further out.
-        let plan = plan.transform_down_with_subqueries(|node| unnested(node, &mut names))?;
+        let plan = plan.change_down_with_subqueries(|node| unnested(node, &mut names))?;
         Ok(plan.data)
     }
 }

@@ -1,12 +1,13 @@
 //! Columns of a query that a subquery uses.
 
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Column, DFSchema, Result};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use super::lateral;
 use crate::tree::{has_subquery, subquery_of};
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// Whether a subquery is in a plan, as an expression or a side of a join.
 pub(crate) fn has_subquery_below(plan: &LogicalPlan) -> Result<bool> {
@@ -15,7 +16,7 @@ pub(crate) fn has_subquery_below(plan: &LogicalPlan) -> Result<bool> {
             return Ok(true);
         }
         let mut has = false;
-        node.apply_expressions(|expr| {
+        node.walk_expressions(|expr| {
             has |= has_subquery(expr)?;
             Ok(match has {
                 true => TreeNodeRecursion::Stop,
@@ -80,7 +81,7 @@ impl<'a> Walk<'a> {
     }
 
     fn expressions(&mut self, node: &LogicalPlan) -> Result<()> {
-        node.apply_expressions(|expr| {
+        node.walk_expressions(|expr| {
             expr.apply(|expr| {
                 if let Expr::OuterReferenceColumn(_, column) = expr {
                     let is_nearer = self.nearer.iter().any(|schema| schema.has_column(column));

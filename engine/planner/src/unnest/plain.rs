@@ -5,7 +5,7 @@
 //! the subquery's rows.
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Column, DFSchema, JoinType, NullEquality, Result};
 use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
 use datafusion::logical_expr::{
@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 
 use super::outer::{outer_columns, outer_columns_of_node};
 use crate::tree::{cast_of, has_subquery, subquery_of};
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// What of a subquery is asked.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -217,7 +218,7 @@ impl<'a> Plain<'a> {
             uses_below |= !outer_columns(input, self.outer)?.is_empty();
         }
         let mut is_plain_node = true;
-        node.apply_expressions(|expr| {
+        node.walk_expressions(|expr| {
             expr.apply(|expr| {
                 let Some(subquery) = subquery_of(expr) else {
                     return Ok(TreeNodeRecursion::Continue);

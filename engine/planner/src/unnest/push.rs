@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{
     Column, DFSchema, JoinType, NullEquality, Result, ScalarValue, not_impl_err,
 };
@@ -19,6 +19,7 @@ use super::outer::{outer_columns, outer_columns_of_node};
 use super::{Names, lateral, left_joined, with_plan, with_subquery};
 use crate::ranks::row_number;
 use crate::tree::{map_named_expressions, subquery_of};
+use crate::walk::Walk as _;
 
 /// Brings a domain down a plan. Each plan that it gives has the columns of the one before, then those of the
 /// domain.

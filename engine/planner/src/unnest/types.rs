@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ExprSchema, Result};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, Union};
@@ -16,6 +16,7 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use super::outer::has_subquery_below;
 use super::{lateral, with_plan, with_subquery};
 use crate::tree::{has_part, map_named_expressions, subquery_of};
+use crate::walk::{Walk as _, WalkPlan as _};
 
 /// Gives them the types that the columns will have; place it before the rule that gives types.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl AnalyzerRule for OuterTypes {
             return Ok(plan);
         }
         let mut has_any = false;
-        let plan = plan.transform_up_with_subqueries(|node| match node {
+        let plan = plan.change_up_with_subqueries(|node| match node {
             LogicalPlan::Union(union) if has_several_types(&union) => {
                 has_any = true;
                 let union = LogicalPlan::Union(union);

@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DFSchemaRef, Result, plan_err};
 use datafusion::execution::{SessionState, SessionStateBuilder, SessionStateDefaults};
 use datafusion::functions::utils::make_scalar_function;
@@ -31,6 +31,7 @@ use self::list::{FUNCTIONS, Text};
 use crate::functions::scalar_functions;
 use crate::hidden;
 use crate::rules::date_part;
+use crate::walk::Walk as _;
 
 /// Bodies that a function keeps.
 const MOST_BODIES: usize = 256;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::{Error, FileOptions, LoadMode, Result, Session};
-use async_trait::async_trait;
 use datafusion::catalog::SchemaProvider;
 use datafusion::config::FormatOptions;
 use datafusion::datasource::TableType;
@@ -12,6 +11,7 @@ use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::{
     RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter,
 };
+use flashmesh_macros::async_impl;
 use flashmesh_planner::interrupt::StopOnDrop;
 use flashmesh_planner::progress::ScanProgress;
 use flashmesh_planner::relations::table_functions;
@@ -126,7 +126,7 @@ async fn add_schema(
     }
 }
 
-#[async_trait]
+#[async_impl]
 impl Backend for Local {
     fn description(&self) -> String {
         let engine = self.0.engine();

@@ -14,12 +14,12 @@ use arrow_flight::sql::{
     CommandStatementIngest, TableDefinitionOptions, TableExistsOption, TableNotExistOption,
 };
 use arrow_flight::{Action, CancelFlightInfoRequest, FlightInfo};
-use async_trait::async_trait;
 use datafusion::common::TableReference;
 use datafusion::config::FormatOptions;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use flashmesh_macros::async_impl;
 use flashmesh_planner::progress::ScanProgress;
 use flashmesh_planner::relations::table_functions;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -369,7 +369,7 @@ fn is_none(error: &FlightError) -> bool {
     )
 }
 
-#[async_trait]
+#[async_impl]
 impl Backend for Remote {
     fn description(&self) -> String {
         format!("the server at {}", self.address)

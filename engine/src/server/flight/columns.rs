@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::common::TableReference;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::{LogicalPlan, TableScan};
 use flashmesh_planner::FlashTable;
+use flashmesh_planner::walk::Walk as _;
 use flashmesh_storage::table::{TEMPORARY_SCHEMA, is_temporary};
 
 use crate::{Result, Session};

@@ -7,13 +7,14 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
 use arrow_flight::sql::SubstraitPlan;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, ParamValues, ScalarValue};
 use datafusion::datasource::{MemTable, provider_as_source};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use flashmesh_planner::walk::{Walk as _, WalkPlan as _};
 use parking_lot::Mutex;
 
 use super::columns::{self, client_schema};
@@ -235,8 +236,8 @@ async fn insert_of(
         Ok(Transformed::yes(scan.project(exprs)?.build()?))
     })?;
     let mut variables = false;
-    plan.data.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
+    plan.data.walk_with_subqueries(|node| {
+        node.walk_expressions(|expr| {
             variables |= expr.exists(|e| Ok(matches!(e, Expr::ScalarVariable(..))))?;
             Ok(TreeNodeRecursion::Continue)
         })

@@ -26,6 +26,7 @@ use arrow_flight::{
 };
 use bytes::Bytes;
 use datafusion::logical_expr::LogicalPlan;
+use flashmesh_macros::async_impl;
 use futures::{Stream, stream};
 use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
@@ -97,6 +98,9 @@ fn executions(
 async fn alone(plan: impl Future<Output = Result<LogicalPlan>>) -> Result<Vec<LogicalPlan>> {
     Ok(vec![plan.await?])
 }
+
+/// The answers of a login.
+type Handshakes = std::pin::Pin<Box<dyn Stream<Item = Answer<HandshakeResponse>> + Send>>;
 
 impl FlightSql {
     /// Over the state that all connections share.
@@ -389,7 +393,7 @@ const SET_SESSION_OPTIONS: &str = "SetSessionOptions";
 const GET_SESSION_OPTIONS: &str = "GetSessionOptions";
 const CLOSE_SESSION: &str = "CloseSession";
 
-#[tonic::async_trait]
+#[async_impl]
 impl FlightSqlService for FlightSql {
     type FlightService = Self;
 
@@ -397,8 +401,7 @@ impl FlightSqlService for FlightSql {
     async fn do_handshake(
         &self,
         request: Request<Streaming<HandshakeRequest>>,
-    ) -> Answer<Response<std::pin::Pin<Box<dyn Stream<Item = Answer<HandshakeResponse>> + Send>>>>
-    {
+    ) -> Answer<Response<Handshakes>> {
         let peer = Peer::of(request.extensions());
         let token = self.state.log_in(request.metadata(), peer).await?;
         let payload = Bytes::from(token.clone());

@@ -7,6 +7,7 @@ use arrow_flight::{
     Action, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, PollInfo,
     SchemaResult, Ticket,
 };
+use flashmesh_macros::async_impl;
 use futures::{TryStreamExt, stream};
 use prost::Message as _;
 use tonic::{Request, Response, Status, Streaming};
@@ -37,7 +38,7 @@ impl Flight {
     }
 }
 
-#[tonic::async_trait]
+#[async_impl]
 impl FlightService for Flight {
     type HandshakeStream = <FlightSql as FlightService>::HandshakeStream;
     type ListFlightsStream = <FlightSql as FlightService>::ListFlightsStream;

@@ -7,7 +7,6 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::planner::IdentNormalizer;
-use datafusion::sql::sqlparser::ast::visit_relations;
 use futures::TryStreamExt;
 
 use super::super::backend::Backend;
@@ -15,6 +14,7 @@ use super::super::catalog::Table;
 use super::text;
 use crate::Result;
 use crate::parse::parse;
+use crate::walk::visit_relations;
 
 /// The dialect that sessions have unless told otherwise.
 const DIALECT: &str = "duckdb";
