@@ -70,11 +70,7 @@ fn made_of_its_own(method: &mut ImplItemFn) -> Result<ImplItemFn> {
     signature.asyncness = None;
     signature.ident = name.clone();
     signature.generics = parse_quote!(<'a>);
-    signature.output = parse_quote! {
-        -> ::std::pin::Pin<::std::boxed::Box<
-            dyn ::std::future::Future<Output = #answer> + ::std::marker::Send + 'a
-        >>
-    };
+    signature.output = boxed(&answer, parse_quote!('a));
     let block = &future.block;
     // An async block can't say what it gives; the compiler takes it from the first thing that is returned.
     future.block = parse_quote!({
@@ -97,25 +93,26 @@ fn made_of_its_own(method: &mut ImplItemFn) -> Result<ImplItemFn> {
     signature.generics.where_clause = Some(parse_quote! {
         where #(#lifetimes: 'async_trait,)* Self: 'async_trait
     });
-    signature.output = parse_quote! {
-        -> ::std::pin::Pin<::std::boxed::Box<
-            dyn ::std::future::Future<Output = #answer> + ::std::marker::Send + 'async_trait
-        >>
-    };
-    let mut names = Vec::new();
+    signature.output = boxed(&answer, parse_quote!('async_trait));
+    let mut arguments = Vec::new();
     for (at, input) in signature.inputs.iter_mut().enumerate() {
-        match input {
-            FnArg::Receiver(_) => names.push(Ident::new("self", Span::call_site())),
-            FnArg::Typed(input) => {
-                let name = format_ident!("argument_{at}");
-                *input.pat = parse_quote!(#name);
-                names.push(name);
-            }
+        if let FnArg::Typed(input) = input {
+            let name = format_ident!("argument_{at}");
+            *input.pat = parse_quote!(#name);
+            arguments.push(name);
         }
     }
-    let arguments = &names[1..];
     method.block = parse_quote!({ self.#name(#(#arguments),*) });
     Ok(future)
+}
+
+/// What a method that makes a future gives.
+fn boxed(answer: &Type, lifetime: Lifetime) -> ReturnType {
+    parse_quote! {
+        -> ::std::pin::Pin<::std::boxed::Box<
+            dyn ::std::future::Future<Output = #answer> + ::std::marker::Send + #lifetime
+        >>
+    }
 }
 
 /// Gives references of a method's arguments lifetimes that have names.
