@@ -174,6 +174,7 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         return Ok(());
     }
     if name == "mode"
+        && plain_arguments(function).next().is_none()
         && let [order] = function.within_group.as_slice()
     {
         let value = order.expr.clone();
