@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import duckdb
 import flashmesh
 import pytest
+from seeds import SEED
 
 COMPARISONS = [">=", ">", "<=", "<"]
 
 
 @pytest.fixture(scope="module")
 def engines():
-    seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
-    print(f"FLASHMESH_TEST_SEED={seed}")
-    chance = random.Random(seed)
+    chance = random.Random(SEED)
     own, peer = flashmesh.connect(), duckdb.connect()
 
     def value(text: str, nulls: float = 0.05) -> str:

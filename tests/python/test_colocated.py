@@ -1,7 +1,6 @@
 """Tables of a rack that lie by a key: what nodes join and group without an exchange, answers against DuckDB and the head
 alone, while rows change and nodes come and go."""
 
-import os
 import random
 import sys
 import threading
@@ -10,6 +9,7 @@ from pathlib import Path
 import flashmesh as module
 import pytest
 from running_racks import Rack, behind, eventually, flashmesh, kill, plan_of, racks  # noqa: F401
+from seeds import SEED
 
 sys.path.insert(0, str(Path(__file__).parent / "server"))
 
@@ -91,8 +91,6 @@ def agree(rack: Rack) -> None:
 def test_random_queries_agree_with_duckdb_wherever_rows_lie(racks) -> None:
     rack = racks(3)
     rack.up()
-    seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
-    print(f"FLASHMESH_TEST_SEED={seed}")
 
     def distribute(cursor, rng: random.Random) -> None:
         key, buckets = rng.choice(KEYS), rng.choice(["", ", buckets = 3", ", buckets = 17"])
@@ -104,7 +102,7 @@ def test_random_queries_agree_with_duckdb_wherever_rows_lie(racks) -> None:
             # Rows that are written anew, in small commits.
             cursor.execute(f"UPDATE {name} SET k = k WHERE id % {rng.randrange(3, 50)} = 0")
 
-    assert compare(lambda: rack.connect("n01"), QUERIES, seed, ALWAYS, prepare=distribute) >= QUERIES * 0.9
+    assert compare(lambda: rack.connect("n01"), QUERIES, SEED, ALWAYS, prepare=distribute) >= QUERIES * 0.9
     log = rack.log("n00")
     assert "done on the head alone" not in log, log
     assert "not cut into parts" not in log, log
@@ -113,9 +111,7 @@ def test_random_queries_agree_with_duckdb_wherever_rows_lie(racks) -> None:
 def test_rows_that_lie_by_the_key_are_joined_and_grouped_where_they_are(racks) -> None:
     rack = racks(3).stocked(STOCK)
     agree(rack)
-    seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
-    print(f"FLASHMESH_TEST_SEED={seed}")
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     changes = [
         lambda: f"INSERT INTO line VALUES ({rng.randrange(7)}, {rng.choice([rng.randrange(130000), 'NULL'])}, 1, 49)",
         lambda: f"INSERT INTO deal SELECT value, 1, value % 5 FROM generate_series({(n := rng.randrange(150000))}, {n + 300}) AS s(value)",

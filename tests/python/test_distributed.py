@@ -3,13 +3,13 @@ what users may not do."""
 
 import contextlib
 import os
-import random
 import sys
 import threading
 import time
 from pathlib import Path
 
 from running_racks import Rack, behind, eventually, kill, racks  # noqa: F401
+from seeds import SEED
 
 sys.path.insert(0, str(Path(__file__).parent / "server"))
 
@@ -48,9 +48,7 @@ def is_distributed(cursor, query: str) -> bool:
 
 def test_random_queries_agree_with_duckdb_where_nodes_take_part(racks) -> None:
     rack = racks(3).stocked(TABLES)
-    seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
-    print(f"FLASHMESH_TEST_SEED={seed}")
-    assert compare(lambda: rack.connect("n01"), QUERIES, seed, ALWAYS) >= QUERIES * 0.9
+    assert compare(lambda: rack.connect("n01"), QUERIES, SEED, ALWAYS) >= QUERIES * 0.9
     with rack.cursor("n01") as cursor:
         cursor.execute(ALWAYS)
         # The random tables may have a row each, which nobody cuts into parts.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import os
 import random
 import uuid
 
@@ -13,8 +12,7 @@ import flashmesh
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-
-SEED = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
+from seeds import SEED
 
 
 def rows(connection, query: str, *args) -> list[tuple]:
@@ -24,7 +22,6 @@ def rows(connection, query: str, *args) -> list[tuple]:
 @pytest.mark.parametrize("pushdown", ["always", "auto", "never"])
 @pytest.mark.parametrize(("precision", "scale"), [(10, 2), (12, 2), (18, 6), (38, 10), (9, 0)])
 def test_decimals_are_compared_with_what_a_literal_says(pushdown: str, precision: int, scale: int) -> None:
-    print(f"FLASHMESH_TEST_SEED={SEED}")
     chance = random.Random(f"{SEED} {precision} {scale}")
     own, peer = flashmesh.connect(), duckdb.connect()
     own.execute(f"SET flashmesh.pushdown = '{pushdown}'")
@@ -80,7 +77,6 @@ def test_checks_and_keys_of_decimals() -> None:
 def test_decimals_become_the_nearest_floats() -> None:
     own = flashmesh.connect()
     chance = random.Random(f"{SEED} floats")
-    print(f"FLASHMESH_TEST_SEED={SEED}")
     texts = [
         f"{chance.choice(['', '-'])}{chance.randrange(10 ** chance.randint(1, 20))}.{chance.randrange(10 ** chance.randint(1, 18))}"
         for _ in range(300)

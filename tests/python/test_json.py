@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import random
 from pathlib import Path
 
 import duckdb
 import flashmesh
 import pytest
+from seeds import SEED
 
 PATHS = [
     "$",
@@ -37,13 +37,6 @@ PATHS = [
 KEYS = ["a", "b", "x", "list", "k k", "é", 'q"q']
 
 
-@pytest.fixture(scope="module")
-def seed() -> int:
-    seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
-    print(f"FLASHMESH_TEST_SEED={seed}")
-    return seed
-
-
 def document(chance: random.Random, depth: int = 0):
     kind = chance.randrange(9 if depth < 4 else 6)
     if kind >= 7:
@@ -56,8 +49,8 @@ def document(chance: random.Random, depth: int = 0):
 
 
 @pytest.fixture(scope="module")
-def engines(seed: int):
-    chance = random.Random(seed)
+def engines():
+    chance = random.Random(SEED)
     rows: list[tuple] = [(0, None, "$.a")]
     for number in range(1, 600):
         value = {key: document(chance, 1) for key in chance.sample(KEYS, chance.randrange(1, 7))}

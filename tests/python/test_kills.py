@@ -13,6 +13,7 @@ import time
 
 import flashmesh
 from conftest import binary
+from seeds import SEED
 
 KILLS = int(os.environ.get("FLASHMESH_KILLS", "8"))
 # More than a process gets done before it is killed.
@@ -77,9 +78,7 @@ for client in clients:
 
 
 def test_what_was_acknowledged_survives_a_kill(tmp_path):
-    seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
-    print(f"FLASHMESH_TEST_SEED={seed}")
-    generator = random.Random(seed)
+    generator = random.Random(SEED)
     path = tmp_path / "db"
     with flashmesh.connect(path) as db:
         db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT)")

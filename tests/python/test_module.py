@@ -2,7 +2,6 @@
 
 import datetime
 import decimal
-import os
 import random
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ import pandas
 import polars
 import pyarrow as pa
 import pytest
+from seeds import SEED
 
 ROWS = {"id": [1, 2, 3], "name": ["Earth", None, "Mars"]}
 
@@ -309,9 +309,7 @@ class Text(str):
 
 
 def test_dicts_are_put_as_pyarrow_understands_them(db):
-    seed = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
-    print(f"FLASHMESH_TEST_SEED={seed}")
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     columns = "t VARCHAR, i INT, u BIGINT, d DOUBLE, b BOOLEAN, y BYTEA, m DECIMAL(20, 2), s TIMESTAMP"
     for table in ("ours", "pyarrow"):
         db.execute(f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, {columns})")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import duckdb
 import flashmesh
 import pytest
+from seeds import SEED
 
-SEED = int(os.environ.get("FLASHMESH_TEST_SEED", random.randrange(2**32)))
 ROWS = 20_000
 
 
@@ -94,7 +93,6 @@ def test_orders_hold_in_views_and_in_what_is_kept(both) -> None:
 
 @pytest.mark.parametrize("pushdown", ["always", "auto", "never"])
 def test_gathered_values_are_in_their_order(both, pushdown: str) -> None:
-    print(f"FLASHMESH_TEST_SEED={SEED}")
     own, peer = both
     own.execute(f"SET flashmesh.pushdown = '{pushdown}'")
     chance = random.Random(f"{SEED} gathered")

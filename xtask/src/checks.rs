@@ -1,5 +1,6 @@
 //! The steps of CI, each also a task of its own.
 
+use std::env;
 use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,9 @@ use crate::{crash, floors, package, python};
 const CI_CRASH_ROUNDS: u32 = 6;
 /// When tests that are built already are stopped: several times what they take on two cores.
 const TESTS_END_WITHIN: Duration = Duration::from_secs(35 * 60);
+
+/// The variable that gives random tests their seed.
+const SEED: &str = "FLASHMESH_TEST_SEED";
 
 /// When the checks of the hardware are stopped, from when all else is done but the crash test.
 const HARDWARE_ENDS_WITHIN: Duration = Duration::from_secs(30 * 60);
@@ -137,6 +141,11 @@ pub fn python_tests(files: &[&str]) -> Result<Command> {
     venv.install_requirements("tests/python/requirements.txt")?;
     venv.install_flashmesh()?;
     let mut tests = venv.python();
+    if env::var_os(SEED).is_none()
+        && let Some(seed) = seed_of_commit()
+    {
+        tests.env(SEED, seed);
+    }
     tests
         .env("FLASHMESH_BIN", flashmesh_binary())
         // What is skipped, for want of Chromium or Java, is named with the reason; and where a test
@@ -145,6 +154,18 @@ pub fn python_tests(files: &[&str]) -> Result<Command> {
         .args(["-o", "faulthandler_timeout=600"])
         .args(files);
     Ok(tests)
+}
+
+/// What the Python tests draw their random inputs from: every commit tries others, and whoever looks into a
+/// failure tries those of CI. None where there is no repository: then they draw one.
+fn seed_of_commit() -> Option<String> {
+    let output = command("git")
+        .args(["rev-parse", "--short=8", "HEAD"])
+        .output()
+        .ok()?;
+    let commit = String::from_utf8(output.stdout).ok()?;
+    let seed = u32::from_str_radix(commit.trim().get(..8)?, 16).ok()?;
+    Some(seed.to_string())
 }
 
 /// The API documentation builds without warnings.

@@ -323,7 +323,7 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         keep_dollars(function)?;
     }
     if QUANTILES.contains(&name.as_str()) {
-        leave_order(function);
+        count_in_order(function);
     }
     Ok(())
 }
@@ -657,14 +657,36 @@ fn several_quantiles(name: &str, function: &Function) -> Option<Expr> {
     })
 }
 
-/// Of a quantile of a column the order of rows means nothing.
-fn leave_order(function: &mut Function) {
-    if let FunctionArguments::List(list) = &mut function.args
-        && function.within_group.is_empty()
+/// `quantile_disc(x, q ORDER BY y DESC)` counts from the largest value, whatever `y` is, as in DuckDB; of the
+/// order of rows itself a quantile of a column knows nothing.
+fn count_in_order(function: &mut Function) {
+    let FunctionArguments::List(list) = &mut function.args else {
+        return;
+    };
+    if !function.within_group.is_empty() {
+        return;
+    }
+    let mut is_descending = false;
+    list.clauses.retain(|clause| match clause {
+        FunctionArgumentClause::OrderBy(orders) => {
+            let first = orders.first().map(|order| &order.options);
+            is_descending = first.is_some_and(|by| by.asc == Some(false));
+            false
+        }
+        _ => true,
+    });
+    if is_descending
+        && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(value))) = list.args.first()
     {
-        let is_order =
-            |clause: &FunctionArgumentClause| matches!(clause, FunctionArgumentClause::OrderBy(_));
-        list.clauses.retain(|clause| !is_order(clause));
+        function.within_group.push(OrderByExpr {
+            expr: value.clone(),
+            options: OrderByOptions {
+                asc: Some(false),
+                nulls_first: None,
+            },
+            with_fill: None,
+        });
+        list.args.remove(0);
     }
 }
 
