@@ -22,7 +22,11 @@ pub(super) struct GroupTable {
     row_words: usize,
     words: Vec<u64>,
     len: usize,
-    table: HashTable<u32>,
+    table: HashTable<Tagged>,
+    /// The table of rows of one word, which has the words at hand.
+    singles: HashTable<(u64, u32)>,
+    /// The groups of interned values, where these are the only key.
+    of_interned: Vec<u32>,
 }
 
 /// One group key.
@@ -40,7 +44,35 @@ struct Key {
 struct Interner {
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    table: HashTable<u32>,
+    table: HashTable<Tagged>,
+}
+
+/// The number of a row or a byte string, and of its hash what tells it from nearly all others without a look at it.
+#[derive(Debug)]
+struct Tagged {
+    tag: u32,
+    id: u32,
+}
+
+impl Tagged {
+    /// What stands for the tag in the table, which wants all 64 bits of a hash.
+    fn place(tag: u32) -> u64 {
+        mix(0, u64::from(tag))
+    }
+
+    /// What each of these may be, or [`NONE`]. Whoever looks at all of them before the first one is compared waits for
+    /// the memory of many at a time.
+    fn likely(table: &HashTable<Self>, tags: &[u32]) -> Vec<u32> {
+        let likely = |tag: &u32| {
+            let found = table.find(Self::place(*tag), |of| of.tag == *tag);
+            found.map_or(NONE, |found| found.id)
+        };
+        tags.iter().map(likely).collect()
+    }
+
+    fn insert(table: &mut HashTable<Self>, tag: u32, id: u32) {
+        table.insert_unique(Self::place(tag), Self { tag, id }, |of| Self::place(of.tag));
+    }
 }
 
 /// A key's words for the rows of a block or the entries of a dictionary, and its NULLs.
@@ -91,6 +123,8 @@ impl GroupTable {
             words: Vec::new(),
             len: 0,
             table: HashTable::new(),
+            singles: HashTable::new(),
+            of_interned: Vec::new(),
         }
     }
 
@@ -116,6 +150,8 @@ impl GroupTable {
     pub fn clear(&mut self) {
         self.words.clear();
         self.table.clear();
+        self.singles.clear();
+        self.of_interned.clear();
         self.len = 0;
         for key in &mut self.keys {
             key.interner = Interner::default();
@@ -157,23 +193,8 @@ impl GroupTable {
                 .map(|i| u64::from(!is_null(i) && bits.get(each(i))))
                 .collect(),
             Values::Bytes(_) => {
-                let interner = &mut key.interner;
-                let mut last: Option<(&[u8], u64)> = None;
-                let words = (0..len).map(|i| {
-                    if is_null(i) {
-                        return 0;
-                    }
-                    let bytes = vector.bytes(i);
-                    match last {
-                        Some((before, id)) if before == bytes => id,
-                        _ => {
-                            let id = u64::from(interner.intern(bytes));
-                            last = Some((bytes, id));
-                            id
-                        }
-                    }
-                });
-                words.collect()
+                let bytes = |row| (!is_null(row)).then(|| vector.bytes(row));
+                key.interner.intern_all(bytes, len)
             }
             Values::Array(_) => unreachable!("the verifier refuses carried types as keys"),
         };
@@ -199,40 +220,49 @@ impl GroupTable {
         ids.clear();
         ids.reserve(len);
         let rows = self.rows(keys, len);
-        if self.row_words == 1 {
-            return self.find_single(&rows, ids);
+        match (self.keys.as_slice(), self.row_words) {
+            ([key], 1) if key.kind == Kind::Bytes => return self.find_interned(&rows, ids),
+            (_, 1) => return self.find_single(&rows, ids),
+            _ => {}
         }
         let width = self.row_words;
-        let mut last: Option<(&[u64], u32)> = None;
-        for row in rows.chunks_exact(width) {
-            if let Some((before, id)) = last
-                && before == row
-            {
-                ids.push(id);
-                continue;
-            }
-            let hash = row.iter().fold(0, |hash, word| mix(hash, *word));
-            let (words, next) = (&mut self.words, self.len as u32);
-            let entry = self.table.entry(
-                hash,
-                |id| &words[*id as usize * width..][..width] == row,
-                |id| {
-                    words[*id as usize * width..][..width]
-                        .iter()
-                        .fold(0, |hash, word| mix(hash, *word))
-                },
-            );
-            let id = match entry {
-                hashbrown::hash_table::Entry::Occupied(found) => *found.get(),
-                hashbrown::hash_table::Entry::Vacant(free) => {
-                    free.insert(next);
-                    words.extend_from_slice(row);
-                    self.len += 1;
-                    next
+        let tag = |row: &[u64]| row.iter().fold(0, |hash, word| mix(hash, *word)) as u32;
+        let tags: Vec<u32> = rows.chunks_exact(width).map(tag).collect();
+        let likely = Tagged::likely(&self.table, &tags);
+        for ((row, tag), likely) in rows.chunks_exact(width).zip(tags).zip(likely) {
+            let is_row = |id: u32| &self.words[id as usize * width..][..width] == row;
+            let id = match likely {
+                id if id != NONE && is_row(id) => id,
+                _ => {
+                    let is_row = |of: &Tagged| of.tag == tag && is_row(of.id);
+                    match self.table.find(Tagged::place(tag), is_row) {
+                        Some(found) => found.id,
+                        None => {
+                            let id = self.len as u32;
+                            Tagged::insert(&mut self.table, tag, id);
+                            self.words.extend_from_slice(row);
+                            self.len += 1;
+                            id
+                        }
+                    }
                 }
             };
             ids.push(id);
-            last = Some((row, id));
+        }
+    }
+
+    /// [`Self::find`] for one key of byte strings and no NULL, whose numbers need no table.
+    fn find_interned(&mut self, rows: &[u64], ids: &mut Vec<u32>) {
+        self.of_interned
+            .resize(self.keys[0].interner.ends.len(), NONE);
+        for row in rows {
+            let group = &mut self.of_interned[*row as usize];
+            if *group == NONE {
+                *group = self.len as u32;
+                self.words.push(*row);
+                self.len += 1;
+            }
+            ids.push(*group);
         }
     }
 
@@ -246,17 +276,17 @@ impl GroupTable {
                 ids.push(id);
                 continue;
             }
-            let (words, next) = (&mut self.words, self.len as u32);
-            let entry = self.table.entry(
+            let next = self.len as u32;
+            let entry = self.singles.entry(
                 mix(0, *row),
-                |id| words[*id as usize] == *row,
-                |id| mix(0, words[*id as usize]),
+                |(word, _)| word == row,
+                |(word, _)| mix(0, *word),
             );
             let id = match entry {
-                hashbrown::hash_table::Entry::Occupied(found) => *found.get(),
+                hashbrown::hash_table::Entry::Occupied(found) => found.get().1,
                 hashbrown::hash_table::Entry::Vacant(free) => {
-                    free.insert(next);
-                    words.push(*row);
+                    free.insert((*row, next));
+                    self.words.push(*row);
                     self.len += 1;
                     next
                 }
@@ -357,9 +387,10 @@ impl GroupTable {
         let interned: usize = self
             .keys
             .iter()
-            .map(|k| k.interner.bytes.len() + 12 * k.interner.ends.len())
+            .map(|k| k.interner.bytes.len() + 20 * k.interner.ends.len())
             .sum();
-        interned + self.words.len() * 8 + self.len * 8
+        let singles = self.singles.capacity() * 16 + self.of_interned.len() * 4;
+        interned + self.words.len() * 8 + self.table.capacity() * 8 + singles
     }
 }
 
@@ -369,31 +400,48 @@ impl Interner {
         &self.bytes[start..self.ends[id]]
     }
 
-    fn intern(&mut self, value: &[u8]) -> u32 {
-        let hash = hash_bytes(value);
-        let (bytes, ends) = (&self.bytes, &self.ends);
-        let get = |id: &u32| {
-            let start = if *id == 0 { 0 } else { ends[*id as usize - 1] };
-            &bytes[start..ends[*id as usize]]
-        };
-        let next = self.ends.len() as u32;
-        let id = match self
-            .table
-            .entry(hash, |id| get(id) == value, |id| hash_bytes(get(id)))
-        {
-            hashbrown::hash_table::Entry::Occupied(found) => *found.get(),
-            hashbrown::hash_table::Entry::Vacant(free) => {
-                free.insert(next);
-                next
+    /// The numbers of `len` byte strings, 0 where there is none.
+    fn intern_all<'a>(
+        &mut self,
+        bytes: impl Fn(usize) -> Option<&'a [u8]>,
+        len: usize,
+    ) -> Vec<u64> {
+        let mut last: Option<(&[u8], u32)> = None;
+        let tag = |row: usize| match (bytes(row), last) {
+            (None, _) => 0,
+            (Some(value), Some((before, tag))) if before == value => tag,
+            (Some(value), _) => {
+                let tag = hash_bytes(value) as u32;
+                last = Some((value, tag));
+                tag
             }
         };
-        if id == next {
-            self.bytes.extend_from_slice(value);
-            self.ends.push(self.bytes.len());
+        let tags: Vec<u32> = (0..len).map(tag).collect();
+        let likely = Tagged::likely(&self.table, &tags);
+        let ids = likely.into_iter().zip(tags).enumerate();
+        let ids = ids.map(|(row, (likely, tag))| match bytes(row) {
+            None => 0,
+            Some(value) if likely != NONE && self.value(likely as usize) == value => likely,
+            Some(value) => self.intern(tag, value),
+        });
+        ids.map(u64::from).collect()
+    }
+
+    fn intern(&mut self, tag: u32, value: &[u8]) -> u32 {
+        let is_value = |of: &Tagged| of.tag == tag && self.value(of.id as usize) == value;
+        if let Some(found) = self.table.find(Tagged::place(tag), is_value) {
+            return found.id;
         }
+        let id = self.ends.len() as u32;
+        Tagged::insert(&mut self.table, tag, id);
+        self.bytes.extend_from_slice(value);
+        self.ends.push(self.bytes.len());
         id
     }
 }
+
+/// The number of no byte string, and of no group.
+const NONE: u32 = u32::MAX;
 
 /// Mixes a word into a hash: the folded 128-bit product with an odd constant (Wang Yi, "wyhash").
 #[inline(always)]
