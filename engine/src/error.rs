@@ -194,6 +194,11 @@ fn without_syntax(message: &str) -> Cow<'_, str> {
 
 /// What a function does not take, which DataFusion says as an error of its own.
 fn refused_values(message: &str) -> Option<String> {
+    if let Some(call) = message.strip_prefix("Execution error: Function '") {
+        let (_, why) = call.split_once("' user-defined coercion failed with: ")?;
+        let (why, _) = why.split_once(" No function matches the given name")?;
+        return Some(without_wrappers(why).trim_end_matches('.').to_owned());
+    }
     let (function, why) = message
         .strip_prefix("Internal error: Function '")?
         .split_once("' failed to match any signature, errors: ")?;

@@ -19,12 +19,16 @@ use datafusion::execution::SessionState;
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::{Expr, cast, lit};
 use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::CopyToStatement;
+use datafusion::sql::sqlparser::ast::Value;
 use futures::StreamExt;
 use glob::{MatchOptions, Pattern, PatternError};
 use url::Url;
 
 use crate::csv_files::{CsvFiles, SAMPLED_ROWS, with_types_of};
 use crate::error::{Error, Result};
+use crate::folder_keys::with_types_of_keys;
+use crate::json_files::{JsonArrays, is_array};
 use crate::named_files::NamedFiles;
 use crate::written_moments::WrittenMoments;
 use crate::written_types::type_to_read;
@@ -296,13 +300,12 @@ async fn listing_config(
     let mut listing = listing_options(first_path, first, options, state).await?;
     let format = listing.format.get_ext();
     let is_text = format == "csv" || format == "json";
+    if let Some(json) = listing.format.downcast_ref()
+        && is_array(json, first, &listing.file_extension, state).await?
+    {
+        listing.format = Arc::new(JsonArrays::new(json));
+    }
     let urls = files.iter().map(|(_, url)| url.clone()).collect();
-    let config = |urls, listing| {
-        let config = ListingTableConfig::new_with_multi_paths(urls);
-        config
-            .with_listing_options(listing)
-            .infer_partitions_from_path(state)
-    };
     if !options.columns.is_empty() {
         let columns = options.columns.iter();
         let columns = columns.map(|(name, data_type)| {
@@ -310,7 +313,7 @@ async fn listing_config(
             Ok(Field::new(name, data_type, true))
         });
         let schema = Schema::new(columns.collect::<Result<Vec<_>>>()?);
-        return Ok((config(urls, listing).await?, schema));
+        return Ok((listed(urls, listing, state).await?, schema));
     }
     let mut csv = listing.format.downcast_ref().map(CsvFiles::new);
     let mut schema = Schema::empty();
@@ -360,7 +363,17 @@ async fn listing_config(
         let target = target?.field_with_name(field.name()).ok()?;
         Some(type_to_read(target.data_type(), &format))
     });
-    Ok((config(urls, listing).await?, schema))
+    Ok((listed(urls, listing, state).await?, schema))
+}
+
+async fn listed(
+    urls: Vec<ListingTableUrl>,
+    listing: ListingOptions,
+    state: &SessionState,
+) -> Result<ListingTableConfig> {
+    let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(listing);
+    let config = config.infer_partitions_from_path(state).await?;
+    Ok(with_types_of_keys(config, state).await?)
 }
 
 /// The columns of CSV files.
@@ -669,6 +682,39 @@ pub(crate) fn format_of(path: &str) -> Option<&'static str> {
     let (ending, _) = split_ending(path)?;
     let known = FORMATS.iter().find(|(known, ..)| *known == ending);
     known.map(|(_, format, _)| *format)
+}
+
+/// Says of files to be written what their names tell, and DataFusion does not read in them.
+pub(crate) fn write_as_named(copy: &mut CopyToStatement) {
+    let Some((ending, compression)) = split_ending(&copy.target) else {
+        return;
+    };
+    let Some((_, format, implied)) = FORMATS.iter().find(|(known, ..)| *known == ending) else {
+        return;
+    };
+    let said = copy.stored_as.as_deref();
+    if said.is_some_and(|said| !said.eq_ignore_ascii_case(format)) {
+        return;
+    }
+    let mut told = Vec::new();
+    if said.is_none() && (ending != *format || compression.is_some()) {
+        copy.stored_as = Some((*format).to_owned());
+        told.extend(
+            implied
+                .iter()
+                .map(|(key, value)| (*key, (*value).to_owned())),
+        );
+    }
+    if ["csv", "json"].contains(format) {
+        told.extend(compression.map(|compression| ("format.compression", compression)));
+    }
+    for (key, value) in told {
+        let is_said = |said: &str| said == key || Some(said) == key.strip_prefix("format.");
+        if !copy.options.iter().any(|(said, _)| is_said(said)) {
+            let value = Value::SingleQuotedString(value);
+            copy.options.push((key.to_owned(), value));
+        }
+    }
 }
 
 fn endings() -> String {

@@ -1,5 +1,7 @@
 //! Which options a session may set, and to what.
 
+use std::collections::HashMap;
+
 use datafusion::common::config::ExtensionOptions;
 use datafusion::logical_expr::{LogicalPlan, ResetVariable, SetVariable, Statement};
 use flashmesh_planner::FlashmeshOptions;
@@ -65,6 +67,9 @@ fn bounds(name: &str, threads: usize) -> Option<(f64, f64)> {
         | "execution.parquet.maximum_parallel_row_group_writers"
         | "execution.parquet.maximum_buffered_record_batches_per_stream" => (1, 1024),
         "execution.parquet.write_batch_size" => (1, 1 << 20),
+        "execution.parquet.max_row_group_size"
+        | "execution.parquet.column_index_truncate_length"
+        | "execution.parquet.statistics_truncate_length" => return Some((1.0, f64::INFINITY)),
         // Entries of an array of 4 bytes each.
         "execution.perfect_hash_join_small_build_threshold" => (0, 1 << 28),
         // The reciprocal of the entries for each row of such an array.
@@ -92,22 +97,35 @@ pub(crate) fn check_set(principal: &Principal, set: &SetVariable, threads: usize
             "there is no setting '{name}'; SHOW ALL lists them"
         )));
     }
-    let Some((least, most)) = bounds(&name, threads) else {
+    check_bounds(&name, &set.value, threads)
+}
+
+/// Refuses options of COPY that no file can be written with.
+///
+/// # Errors
+/// [`Error::Usage`] with the bounds.
+pub(crate) fn check_copy(options: &HashMap<String, String>, threads: usize) -> Result<()> {
+    options.iter().try_for_each(|(key, value)| {
+        let option = key.strip_prefix("format.").unwrap_or(key);
+        let name = format!("datafusion.execution.parquet.{option}");
+        check_bounds(&name, value, threads)
+    })
+}
+
+fn check_bounds(name: &str, value: &str, threads: usize) -> Result<()> {
+    let Some((least, most)) = bounds(name, threads) else {
         return Ok(());
     };
-    match set.value.trim().parse::<f64>() {
+    let bounds = match value.trim().parse::<f64>() {
         // What is no number, the option itself refuses.
-        Err(_) => Ok(()),
-        Ok(value) if (least..=most).contains(&value) => Ok(()),
-        Ok(_) if most.is_infinite() => Err(Error::usage(format!(
-            "{name} can't be {}; it is {least} at least",
-            set.value
-        ))),
-        Ok(_) => Err(Error::usage(format!(
-            "{name} can't be {}; it is from {least} to {most}",
-            set.value
-        ))),
-    }
+        Err(_) => return Ok(()),
+        Ok(value) if (least..=most).contains(&value) => return Ok(()),
+        Ok(_) if most.is_infinite() => format!("{least} at least"),
+        Ok(_) => format!("from {least} to {most}"),
+    };
+    Err(Error::usage(format!(
+        "{name} can't be {value}; it is {bounds}"
+    )))
 }
 
 /// Refuses to set or reset an option that is not `principal`'s.
@@ -219,6 +237,6 @@ mod tests {
             assert!(known.iter().any(|name| matches_pattern(own, name)), "{own}");
         }
         let bounded = known.iter().filter(|name| bounds(name, 2).is_some());
-        assert_eq!(bounded.count(), 16);
+        assert_eq!(bounded.count(), 19);
     }
 }

@@ -333,6 +333,7 @@ impl Session {
             LogicalPlan::Ddl(ddl) => self.execute_ddl(ddl).await,
             LogicalPlan::Dml(dml) => self.execute_dml(dml, None).await,
             LogicalPlan::Copy(copy) => {
+                settings::check_copy(&copy.options, self.engine().threads())?;
                 let mut copy = with_known_types(copy)?;
                 let draft = Draft::of(&mut copy);
                 let written = self.run_now(LogicalPlan::Copy(copy)).await;
@@ -437,7 +438,24 @@ impl Session {
         {
             return Err(Error::usage("VACUUM takes a table or nothing"));
         }
-        let table = vacuum.table_name.as_ref().map(|name| {
+        // The parser takes ANALYZE for a table.
+        let is_word = |name: &&ast::ObjectName| {
+            let word = name.0.first().and_then(|part| part.as_ident());
+            let is_analyze = |word: &ast::Ident| {
+                word.quote_style.is_none() && word.value.eq_ignore_ascii_case("analyze")
+            };
+            let is_table = || {
+                let name = object_name_to_table_reference((*name).clone(), true);
+                let name = name.map(|name| self.resolve(name));
+                name.is_ok_and(|name| {
+                    self.flash_schema(&name)
+                        .is_ok_and(|schema| schema.snapshot(&name.table).is_ok())
+                })
+            };
+            name.0.len() == 1 && word.is_some_and(is_analyze) && !is_table()
+        };
+        let table = vacuum.table_name.as_ref().filter(|name| !is_word(name));
+        let table = table.map(|name| {
             let name = object_name_to_table_reference(name.clone(), true)?;
             let name = self.resolve(name);
             self.flash_schema(&name)?.snapshot(&name.table)?;

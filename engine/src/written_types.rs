@@ -1,4 +1,4 @@
-//! Columns of types that a kind of file has not, as types that it has.
+//! Columns of types that a kind of file, or the name of a folder, has not, as types that it has.
 //!
 //! Parquet's moments and times are of milliseconds or finer units. Those of seconds are whole numbers in a file, with a
 //! note that only Arrow's own readers heed. CSV has texts alone: lists, structs, maps and intervals become those that a
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::Column;
 use datafusion::error::Result;
+use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::functions::encoding::expr_fn::encode;
 use datafusion::functions::string::expr_fn::concat;
 use datafusion::logical_expr::dml::CopyTo;
@@ -22,13 +23,17 @@ pub(crate) fn with_known_types(copy: CopyTo) -> Result<CopyTo> {
     let written = match copy.file_type.get_ext().as_str() {
         "parquet" => of_parquet,
         "csv" => of_csv,
-        _ => return Ok(copy),
+        _ => |_: &Expr, _: &DataType| Ok(None),
     };
     let mut has_other = false;
     let mut columns = Vec::with_capacity(copy.input.schema().fields().len());
     for (qualifier, field) in copy.input.schema().iter() {
         let column = Expr::Column(Column::from((qualifier, field)));
-        columns.push(match written(&column, field.data_type())? {
+        let value = match copy.partition_by.contains(field.name()) {
+            true => Some(of_folder(&column)),
+            false => written(&column, field.data_type())?,
+        };
+        columns.push(match value {
             Some(value) => {
                 has_other = true;
                 value.alias_qualified(qualifier.cloned(), field.name())
@@ -49,6 +54,12 @@ pub(crate) fn with_known_types(copy: CopyTo) -> Result<CopyTo> {
         copy.file_type,
         copy.options,
     ))
+}
+
+/// What DataFusion calls the folder of a NULL is a value of its type, 0 for a number.
+fn of_folder(column: &Expr) -> Expr {
+    let text = cast(column.clone(), DataType::Utf8);
+    coalesce(vec![text, lit("__HIVE_DEFAULT_PARTITION__")])
 }
 
 fn of_parquet(column: &Expr, of: &DataType) -> Result<Option<Expr>> {

@@ -122,3 +122,65 @@ def test_moments_of_seconds_are_moments_in_parquet(tmp_path):
         con.execute("CREATE VIEW v AS SELECT h, t AS \"T\" FROM s")
         con.execute(f"COPY v TO '{file}'")
         assert str(duckdb.sql(f"SELECT \"T\" FROM '{file}'").fetchall()) == "[(datetime.datetime(2024, 1, 5, 10, 0),)]"
+
+
+def test_folders_keys_have_the_types_that_all_of_them_are_written_as(tmp_path):
+    for number, (year, month, day) in enumerate(
+        [(2020, "1", "2020-01-31"), (2021, "02", "2021-02-28"), (2021, "12", "2021-12-01")]
+    ):
+        folder = tmp_path / f"year={year}" / f"month={month}" / f"day={day}"
+        folder.mkdir(parents=True)
+        (folder / "part.csv").write_text(f"v\n{number}\n{number + 10}\n")
+    files = tmp_path / "*/*/*/*.csv"
+    for query in (
+        f"SELECT year + 1, month, day + 1, sum(v) FROM '{files}' GROUP BY ALL ORDER BY ALL",
+        f"SELECT typeof(year), typeof(month), typeof(day) FROM '{files}' LIMIT 1",
+        f"SELECT v FROM '{files}' WHERE year > 2020 AND month = '02' AND day < DATE '2021-03-01' ORDER BY v",
+    ):
+        with flashmesh.connect() as con:
+            assert con.execute(query).fetchall() == duckdb.sql(query).fetchall(), query
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"),
+    [
+        ("f.csv.gz", "read_csv('{}')"),
+        ("f.csv.zst", "read_csv('{}')"),
+        ("f.tsv", "read_csv('{}')"),
+        ("f.tsv.gz", "read_csv('{}', delim = '\t')"),
+        ("f.jsonl", "read_json('{}')"),
+        ("f.ndjson", "read_json('{}')"),
+        ("f.json.gz", "read_json('{}')"),
+        ("f.pq", "read_parquet('{}')"),
+    ],
+)
+def test_files_are_written_as_their_names_say(tmp_path, name, reader):
+    file = tmp_path / name
+    with flashmesh.connect() as con:
+        con.execute(f"COPY (SELECT value AS a, 'x, ' || value AS b FROM range(1000) ORDER BY a) TO '{file}'")
+        expected = duckdb.sql(f"SELECT * FROM {reader.format(file)} ORDER BY a").fetchall()
+        assert expected == [(row, f"x, {row}") for row in range(1000)]
+        assert con.execute(f"SELECT * FROM '{file}' ORDER BY a").fetchall() == expected
+
+
+def test_what_copy_is_told_is_done_or_refused(tmp_path):
+    with flashmesh.connect() as con:
+        con.execute("CREATE TABLE t AS SELECT value AS a, 'x' AS b FROM range(100)")
+        con.execute(f"COPY t TO '{tmp_path}/f.csv.gz' (FORMAT csv, HEADER)")
+        assert duckdb.sql(f"SELECT sum(a) FROM read_csv('{tmp_path}/f.csv.gz')").fetchall() == [(4950,)]
+        con.execute(f"COPY (SELECT 1 AS a, NULL::INT AS k UNION ALL SELECT 2, 7) TO '{tmp_path}/k' (FORMAT csv, PARTITION_BY (k))")
+        keys = duckdb.sql(f"SELECT a, k FROM read_csv('{tmp_path}/k/*/*.csv') ORDER BY a").fetchall()
+        assert keys == [(1, None), (2, 7)]
+        con.execute(f"COPY t TO '{tmp_path}/f.parquet' (FORMAT parquet, ROW_GROUP_SIZE 10, COMPRESSION zstd)")
+        groups = duckdb.sql(f"SELECT count(DISTINCT row_group_id) FROM parquet_metadata('{tmp_path}/f.parquet')")
+        assert groups.fetchall() == [(10,)]
+        con.execute(f"COPY t TO '{tmp_path}/p' (FORMAT parquet, PARTITION_BY (b), OVERWRITE_OR_IGNORE)")
+        assert con.execute(f"SELECT b, sum(a) FROM '{tmp_path}/p/*/*.parquet' GROUP BY b").fetchall() == [("x", 4950)]
+        for options, why in (
+            ("FORMAT json, ARRAY", "a row in each line"),
+            ("FORMAT parquet, PARTITION_BY (b), OVERWRITE", "remove them before"),
+            ("FORMAT parquet, ROW_GROUP_SIZE 0", "1 at least"),
+            ("FORMAT parquet, WRITE_BATCH_SIZE 0", "from 1 to"),
+        ):
+            with pytest.raises(flashmesh.Error, match=why):
+                con.execute(f"COPY t TO '{tmp_path}/q' ({options})")

@@ -25,6 +25,7 @@ JOIN = "SELECT kind, count(*), sum(x) FROM reading JOIN sensor ON reading.id = s
 # Functions that plans of nodes have by name, and such as they are written with.
 OWN_FUNCTIONS = [
     "mode(x % 50), quantile_disc(x, 0.3), mad(x), histogram(x % 3), entropy(x % 2)",
+    "quantile_cont(x, 0.123456789), median(DATE '2020-01-01' + to_days(x)), avg(TIMESTAMP '2020-01-01' + to_days(x))",
     "sum(len(list_filter([x, 5], y -> y > sensor.kind))), sum(sign(x - 5000))",
     "sum(date_diff('month', DATE '2020-01-01' + to_days(x), DATE '2021-05-05' + to_days(x % 100)))",
     "max(regexp_extract(x::VARCHAR || 'z', '[0-9]z')), min(even(x * 1.5 + kind))",

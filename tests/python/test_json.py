@@ -242,3 +242,33 @@ def test_what_a_file_is_not_read_by_is_an_error(tmp_path: Path) -> None:
             con.execute(f"SELECT * FROM read_csv({arguments.format(tmp_path)})")
     with pytest.raises(Exception, match="has no option 'header'"):
         con.execute("SELECT * FROM read_parquet('x.parquet', header = true)")
+
+
+@pytest.mark.parametrize("ending", ["json", "json.gz"])
+def test_arrays_are_read_as_their_elements(tmp_path: Path, ending: str) -> None:
+    chance = random.Random(SEED)
+    rows = [
+        {"a": row, **({"b": chance.choice(["x", "y z", "[", None])} if row % 3 else {}), "c": [row % 5, {"d": 1}][:1]}
+        for row in range(20_000)
+    ]
+    file = tmp_path / f"rows.{ending}"
+    text = "\n  " + json.dumps(rows, indent=chance.choice([None, 1]))
+    file.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
+    empty = tmp_path / "empty.json"
+    empty.write_text("[]")
+    query = f"SELECT count(*), count(b), sum(a), max(b), sum(list_sum(c)) FROM '{file}'"
+    with flashmesh.connect() as con:
+        # Several threads would read parts of a file of lines.
+        con.execute("SET datafusion.optimizer.repartition_file_min_size = 1")
+        expected = duckdb.sql(query).fetchall()
+        assert con.execute(query).fetchall() == expected
+        assert con.execute(query.replace(f"'{file}'", f"read_json('{file}')")).fetchall() == expected
+        con.load("t", str(file))
+        assert con.execute(query.replace(f"'{file}'", "t")).fetchall() == expected
+        for number, (wrong, why) in enumerate(
+            [(text[: len(text) // 2], "no end"), ('[{"a": 1}]\n[{"a": 2}]', "more than an array"), ('[{"a": 1},]', "missing")]
+        ):
+            bad = tmp_path / f"bad{number}.json"
+            bad.write_text(wrong)
+            with pytest.raises(flashmesh.Error, match=why):
+                con.execute(f"SELECT sum(a) FROM '{bad}'").fetchall()

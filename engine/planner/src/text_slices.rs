@@ -3,6 +3,7 @@
 use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result};
 use datafusion::functions::unicode;
+use datafusion::functions_nested::extract::array_element_udf;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawFieldAccessExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit, when};
 
@@ -16,6 +17,14 @@ impl ExprPlanner for TextSlices {
         access: RawFieldAccessExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawFieldAccessExpr>> {
+        // DataFusion asks `nth_value` for an element of what `array_agg` gathers, which knows no such place.
+        if let GetFieldAccess::ListIndex { key } = &access.field_access
+            && matches!(&access.expr, Expr::AggregateFunction(call) if call.func.name() == "array_agg")
+            && number(key).is_none_or(|place| place == 0)
+        {
+            let element = array_element_udf().call(vec![access.expr, *key.clone()]);
+            return Ok(PlannerResult::Planned(element));
+        }
         let data_type = access.expr.get_type(schema);
         if !data_type.is_ok_and(|of| of.is_string()) {
             return Ok(PlannerResult::Original(access));

@@ -1,18 +1,22 @@
-//! How alike two texts are, and how they are written in addresses.
+//! How alike two texts are, how they are written in addresses and without accents, and their digests.
 
 use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array, StringArray, StringViewArray};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
-use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::{
     ColumnarValue, DocSection, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature, Volatility,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use sha1::{Digest, Sha1};
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
 
 /// The functions.
 pub fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -45,7 +49,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-static FUNCTIONS: [Function; 7] = [
+static FUNCTIONS: [Function; 9] = [
     Function {
         name: "damerau_levenshtein",
         aliases: &[],
@@ -81,6 +85,27 @@ static FUNCTIONS: [Function; 7] = [
         aliases: &[],
         says: "how alike two texts are by Jaro and Winkler's measure, 1 for equal ones",
         computed: Computed::Share(strsim::jaro_winkler),
+    },
+    Function {
+        name: "sha1",
+        aliases: &[],
+        says: "the SHA-1 of a text in UTF-8, in hexadecimal digits; it is not safe against who wants two texts of one",
+        computed: Computed::Text(|text| {
+            let mut digits = String::with_capacity(40);
+            for byte in Sha1::digest(text) {
+                write!(digits, "{byte:02x}").map_err(|e| DataFusionError::External(e.into()))?;
+            }
+            Ok(digits)
+        }),
+    },
+    Function {
+        name: "strip_accents",
+        aliases: &[],
+        says: "a text without the accents and other marks of its letters",
+        computed: Computed::Text(|text| {
+            let letters = text.nfd().filter(|sign| !is_combining_mark(*sign));
+            Ok(letters.nfc().collect())
+        }),
     },
     Function {
         name: "url_encode",

@@ -5,6 +5,7 @@
 //! thought of here before it compiles.
 
 mod assignments;
+mod collations;
 mod correlated;
 mod definitions;
 mod deletes;
@@ -50,6 +51,7 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
 use self::assignments::column_by_column;
+use self::collations::{compare_as_collated, order_as_collated, order_calls_as_collated};
 pub(crate) use self::correlated::OfOuter;
 use self::correlated::call_lists;
 use self::definitions::{check_column, check_statement, place_temporary};
@@ -85,6 +87,7 @@ pub(crate) use self::unnamed::{argument_of_unnest, arguments_of_columns};
 use self::windows::{quote_bounds, write_out};
 use self::with::with_its_tables;
 use crate::error::{Error, Result};
+use crate::files::write_as_named;
 use crate::names::{name_of, quoted_text};
 use crate::walk::{visit_relations, walk_statement};
 
@@ -103,6 +106,7 @@ pub(crate) fn correct(statement: &mut ParsedStatement) -> Result<()> {
             }
         }
         ParsedStatement::CopyTo(copy) => {
+            write_as_named(copy);
             if let Some(format) = &copy.stored_as
                 && !WRITTEN
                     .iter()
@@ -151,6 +155,7 @@ impl VisitorMut for Correct {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        flow(compare_as_collated(expr))?;
         match expr {
             Expr::Function(function) if is_lambda(function) => flow(put_lambda(expr)),
             Expr::Function(function) if is_list_of_rows(function) => flow(put_list_of_rows(expr)),
@@ -161,6 +166,7 @@ impl VisitorMut for Correct {
                 {
                     read_names(options);
                 }
+                flow(order_calls_as_collated(function))?;
                 keep_json(function);
                 quote_bounds(function);
                 flow(pack(function).and_then(|()| check_function(function)))
@@ -382,6 +388,13 @@ fn correct_query(query: &mut Query) -> Result<()> {
         format_clause,
         pipe_operators,
     } = query;
+    if let Some(OrderBy {
+        kind: OrderByKind::Expressions(keys),
+        ..
+    }) = &mut *order_by
+    {
+        order_as_collated(keys)?;
+    }
     if let Some(fetch) = fetch.take() {
         *limit_clause = Some(limit_of(fetch, limit_clause.take())?);
     }

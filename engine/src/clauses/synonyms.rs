@@ -4,15 +4,16 @@ use std::ops::ControlFlow;
 
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArguments, Ident, NullTreatment, ObjectName, ObjectNamePart, OrderByExpr,
-    OrderByOptions, Value,
+    BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentClause, FunctionArguments, Ident, NullTreatment, ObjectName,
+    ObjectNamePart, OrderByExpr, OrderByOptions, UnaryOperator, Value,
 };
 
 use super::forms::of_strftime;
 use super::lambdas::{is_lambda, put_lambda};
 use super::{call, flow, parsed, refuse};
 use crate::error::Result;
+use crate::names::quoted_text;
 use crate::walk::visit_expressions_mut;
 
 /// What a function is called here, by what it is called elsewhere.
@@ -27,6 +28,7 @@ const NAMES: &[(&str, &str)] = &[
     ("ceiling", "ceil"),
     ("datepart", "date_part"),
     ("datetrunc", "date_trunc"),
+    ("editdist3", "levenshtein"),
     ("every", "bool_and"),
     ("favg", "avg"),
     ("filter", "array_filter"),
@@ -53,7 +55,6 @@ const NAMES: &[(&str, &str)] = &[
     ("list_value", "make_array"),
     ("listagg", "string_agg"),
     ("quantile", "quantile_disc"),
-    ("quantile_cont", "percentile_cont"),
     ("strftime", "to_char"),
     ("strptime", "to_timestamp"),
     ("struct_extract", "get_field"),
@@ -136,11 +137,12 @@ const WHERE: &str = r#"array_transform(
 
 /// Functions for which the planner takes ORDER BY among the arguments for WITHIN GROUP, and what it orders by for
 /// the first argument.
-const QUANTILES: [&str; 5] = [
+const QUANTILES: [&str; 6] = [
     "approx_percentile_cont",
     "approx_percentile_cont_with_weight",
     "percentile_cont",
     "percentile_disc",
+    "quantile_cont",
     "quantile_disc",
 ];
 
@@ -182,6 +184,10 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         put_argument(function, value);
         return Ok(());
     }
+    if let Some(parts) = named_parts(&name, function)? {
+        *expr = parts;
+        return Ok(());
+    }
     if name == "date_trunc"
         && let Some([Expr::Value(unit), time]) = arguments(function)
         && let Value::SingleQuotedString(unit) = &unit.value
@@ -212,7 +218,7 @@ pub(super) fn correct_call(expr: &mut Expr, state: &SessionState) -> Result<()> 
         *expr = template("array_element(a, 1)", vec![("a", list)])?;
         return Ok(());
     }
-    if let Some(several) = several_quantiles(&name, function) {
+    if let Some(several) = several_quantiles(&name, function)? {
         *expr = several;
         return Ok(());
     }
@@ -625,14 +631,14 @@ fn several_extremes(name: &str, function: &Function) -> Result<Option<Expr>> {
     template(&text, values).map(Some)
 }
 
-/// `quantile_cont(x, [0.25, 0.5])`: a list of the quantiles.
-fn several_quantiles(name: &str, function: &Function) -> Option<Expr> {
+/// `quantile_cont(x, [0.25, 0.5])`: a list of the quantiles, of no values none.
+fn several_quantiles(name: &str, function: &Function) -> Result<Option<Expr>> {
     let is_quantile = QUANTILES.contains(&name)
         || NAMES
             .iter()
             .any(|(known, here)| *known == name && QUANTILES.contains(here));
     let FunctionArguments::List(list) = &function.args else {
-        return None;
+        return Ok(None);
     };
     let [
         _,
@@ -640,7 +646,7 @@ fn several_quantiles(name: &str, function: &Function) -> Option<Expr> {
         ..,
     ] = list.args.as_slice()
     else {
-        return None;
+        return Ok(None);
     };
     let of = |share: &Expr| {
         let mut one = function.clone();
@@ -649,16 +655,55 @@ fn several_quantiles(name: &str, function: &Function) -> Option<Expr> {
         }
         Expr::Function(one)
     };
-    is_quantile.then(|| {
-        call(
-            Ident::new("make_array"),
-            shares.elem.iter().map(of).collect(),
-        )
-    })
+    let quantiles: Vec<_> = shares.elem.iter().map(of).collect();
+    match quantiles.first().filter(|_| is_quantile) {
+        Some(first) => {
+            let first = ("a", first.clone());
+            let list = ("b", call(Ident::new("make_array"), quantiles));
+            template("CASE WHEN a IS NOT NULL THEN b END", vec![first, list]).map(Some)
+        }
+        None => Ok(None),
+    }
 }
 
-/// `quantile_disc(x, q ORDER BY y DESC)` counts from the largest value, whatever `y` is, as in DuckDB; of the
-/// order of rows itself a quantile of a column knows nothing.
+/// `date_part(['year', 'month'], d)` and `regexp_extract(text, pattern, ['key', 'value'])`: a struct of what is found for
+/// each name.
+fn named_parts(name: &str, function: &Function) -> Result<Option<Expr>> {
+    let (names_at, value_at) = match name {
+        "date_part" => (0, 1),
+        "regexp_extract" => (2, 0),
+        _ => return Ok(None),
+    };
+    let Some(args) = all_arguments(function).filter(|_| is_plain(function)) else {
+        return Ok(None);
+    };
+    let (Some(Expr::Array(names)), Some(value)) = (args.get(names_at), args.get(value_at)) else {
+        return Ok(None);
+    };
+    let names: Option<Vec<_>> = names.elem.iter().map(quoted_text).collect();
+    let Some(names) = names else {
+        return Ok(None);
+    };
+    let mut fields = Vec::with_capacity(2 * names.len());
+    for (place, field) in (1..).zip(names) {
+        let field = Value::SingleQuotedString(field.to_owned());
+        let mut args = args.clone();
+        args[names_at] = Expr::value(match name {
+            "date_part" => field.clone(),
+            _ => Value::Number(i32::to_string(&place), false),
+        });
+        fields.push(Expr::value(field));
+        fields.push(call(Ident::new(name), args));
+    }
+    let values = vec![
+        ("a", value.clone()),
+        ("b", call(Ident::new("named_struct"), fields)),
+    ];
+    template("CASE WHEN a IS NOT NULL THEN b END", values).map(Some)
+}
+
+/// `quantile_disc(x, q ORDER BY y DESC)` counts from the largest value, whatever `y` is, as in DuckDB, which is what a
+/// number below zero says; of the order of rows itself a quantile of a column knows nothing.
 fn count_in_order(function: &mut Function) {
     let FunctionArguments::List(list) = &mut function.args else {
         return;
@@ -676,17 +721,19 @@ fn count_in_order(function: &mut Function) {
         _ => true,
     });
     if is_descending
-        && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(value))) = list.args.first()
+        && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(share))) = list.args.get_mut(1)
     {
-        function.within_group.push(OrderByExpr {
-            expr: value.clone(),
-            options: OrderByOptions {
-                asc: Some(false),
-                nulls_first: None,
-            },
-            with_fill: None,
-        });
-        list.args.remove(0);
+        let float = Expr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(share.clone()),
+            data_type: DataType::Double(ExactNumberInfo::None),
+            array: false,
+            format: None,
+        };
+        *share = Expr::UnaryOp {
+            op: UnaryOperator::Minus,
+            expr: Box::new(float),
+        };
     }
 }
 

@@ -7,7 +7,7 @@ use super::{is, tokens_at};
 use crate::error::{Error, Result};
 
 /// What the options are called here; all others keep their names.
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 10] = [
     ("HEADER", "has_header"),
     ("DELIMITER", "delimiter"),
     ("DELIM", "delimiter"),
@@ -15,6 +15,7 @@ const NAMES: [(&str, &str); 9] = [
     ("NULL", "null_value"),
     ("NULLSTR", "null_value"),
     ("CODEC", "compression"),
+    ("ROW_GROUP_SIZE", "max_row_group_size"),
     ("DATEFORMAT", "date_format"),
     ("TIMESTAMPFORMAT", "timestamp_format"),
 ];
@@ -25,6 +26,9 @@ const LEVELS: [(&str, &str); 3] = [
     ("gzip", "gzip(6)"),
     ("brotli", "brotli(4)"),
 ];
+
+/// What is so in any case: files that are there stay, and one of the same name is written over.
+const ALWAYS: [&str; 2] = ["APPEND", "OVERWRITE_OR_IGNORE"];
 
 /// Files whose columns have types of their own.
 const TYPED: [&str; 8] = [
@@ -93,7 +97,12 @@ fn options_replaced(
     let word = |text: &str| tokens_at(text, dialect, open).collect::<Vec<_>>();
     let mut replaced = copy[..=path].to_vec();
 
-    let mut is_parquet = quoted(copy.get(path)).is_some_and(|path| path.ends_with(".parquet"));
+    let ends = |path: &str| {
+        [".parquet", ".parq", ".pq"]
+            .iter()
+            .any(|of| path.ends_with(of))
+    };
+    let mut is_parquet = quoted(copy.get(path)).is_some_and(ends);
     if let Some((_, value)) = find("FORMAT") {
         let format = text_of("FORMAT", value)?;
         if !format.chars().all(|c| c.is_ascii_alphanumeric()) || format.is_empty() {
@@ -127,16 +136,30 @@ fn options_replaced(
         }));
         replaced.extend(word(")"));
     }
-    let mut is_first = true;
+    let mut settings = Vec::new();
     for (name, value) in &options {
-        if ["FORMAT", "PARTITION_BY"].contains(&name.as_str()) {
+        let has = |names: &[&str]| names.contains(&name.as_str());
+        if has(&["FORMAT", "PARTITION_BY"]) || has(&ALWAYS) && truth(name, &text_of(name, value)?)?
+        {
             continue;
+        }
+        if has(&["ARRAY", "OVERWRITE"]) {
+            if !truth(name, &text_of(name, value)?)? {
+                continue;
+            }
+            let way_out = match name.as_str() {
+                "ARRAY" => {
+                    "COPY writes JSON with a row in each line, which is what ARRAY false says"
+                }
+                _ => "COPY removes no files; remove them before",
+            };
+            return Err(Error::usage(format!("{name} is not supported: {way_out}")));
         }
         let known = NAMES.iter().find(|(theirs, _)| theirs == name);
         let ours = known.map_or_else(|| name.to_lowercase(), |(_, ours)| (*ours).to_owned());
         let mut value = text_of(name, value)?;
         if name == "HEADER" {
-            value = truth(&value)?.to_string();
+            value = truth(name, &value)?.to_string();
         }
         if is_parquet && ours == "compression" {
             value = value.to_lowercase();
@@ -144,16 +167,19 @@ fn options_replaced(
                 value = (*level).to_owned();
             }
         }
-        replaced.extend(word(if is_first { "OPTIONS (" } else { "," }));
-        is_first = false;
-        for text in [format!("format.{ours}"), value] {
-            replaced.push(TokenWithSpan {
-                token: Token::SingleQuotedString(text),
-                span: open.span,
-            });
-        }
+        settings.push((ours, value));
     }
-    if !is_first {
+    if !settings.is_empty() {
+        replaced.extend(word("OPTIONS ("));
+        for (place, (name, value)) in settings.into_iter().enumerate() {
+            replaced.extend(word(if place == 0 { "" } else { "," }));
+            for text in [format!("format.{name}"), value] {
+                replaced.push(TokenWithSpan {
+                    token: Token::SingleQuotedString(text),
+                    span: open.span,
+                });
+            }
+        }
         replaced.extend(word(")"));
     }
     Ok(Some(replaced))
@@ -275,7 +301,7 @@ fn insert(copy: &[TokenWithSpan], dialect: &dyn Dialect) -> Result<Option<Vec<To
         insert.extend(tokens_at(&format!(", {ours} ="), dialect, &copy[from]));
         match (*ours, value) {
             ("header", value) => {
-                let is_there = truth(&text_of("HEADER", value)?)?;
+                let is_there = truth("HEADER", &text_of("HEADER", value)?)?;
                 insert.extend(tokens_at(&is_there.to_string(), dialect, &copy[from]));
             }
             (_, value) => insert.extend_from_slice(value),
@@ -308,13 +334,13 @@ fn given_options(behind: &[TokenWithSpan]) -> Result<Vec<(String, &[TokenWithSpa
     }
 }
 
-/// What HEADER says.
-fn truth(value: &str) -> Result<bool> {
+/// What an option says that is on where nothing stands behind it.
+fn truth(name: &str, value: &str) -> Result<bool> {
     match value.to_lowercase().as_str() {
         "0" | "off" | "false" => Ok(false),
         "" | "1" | "on" | "true" => Ok(true),
         _ => Err(Error::usage(format!(
-            "HEADER is true or false, not '{value}'"
+            "{name} is true or false, not '{value}'"
         ))),
     }
 }
@@ -351,6 +377,10 @@ mod tests {
                 "COPY t TO 'f' STORED AS JSON",
             ),
             ("COPY t TO 'f' ()", "COPY t TO 'f'"),
+            (
+                "COPY t TO 'f.pq' (ARRAY false, ROW_GROUP_SIZE 10, COMPRESSION zstd, OVERWRITE_OR_IGNORE)",
+                "COPY t TO 'f.pq' OPTIONS ( 'format.max_row_group_size' '10' , 'format.compression' 'zstd(3)' )",
+            ),
             (
                 "COPY s.t (a, b) FROM 'f.parquet'; COPY u FROM 'f.arrow'",
                 "INSERT INTO s . t ( a , b ) SELECT * FROM 'f.parquet' ; INSERT INTO u SELECT * FROM 'f.arrow'",
@@ -390,6 +420,8 @@ mod tests {
                 "HEADER is true or false",
             ),
             ("COPY t TO 'f.csv' ('HEADER')", "a name and a value"),
+            ("COPY t TO 'f.json' (ARRAY)", "a row in each line"),
+            ("COPY t TO 'f' (OVERWRITE)", "remove them before"),
             ("COPY t TO 'f.csv' (NULL a b)", "NULL takes one value"),
             (
                 "COPY t FROM 'f.dat' (FORMAT json)",

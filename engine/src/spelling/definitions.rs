@@ -31,6 +31,33 @@ pub(super) fn replace_if_not_exists(
     has_replaced
 }
 
+/// Writes `EXPLAIN (FORMAT pgjson)` for `EXPLAIN (FORMAT json)`, and `VACUUM t` for `VACUUM ANALYZE t`: statistics are
+/// always those of the rows.
+pub(super) fn replace_words(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let mut has_replaced = false;
+    let mut is_explain = false;
+    let mut place = 0;
+    while place < tokens.len() {
+        let has = |offset, word| is(tokens.get(place + offset), word);
+        // Options stand before the statement.
+        let begins = ["SELECT", "WITH", "FROM"].iter().any(|word| has(0, word));
+        if tokens[place].token == Token::SemiColon || begins {
+            is_explain = false;
+        } else if has(0, "EXPLAIN") {
+            is_explain = true;
+        } else if is_explain && has(0, "FORMAT") && has(1, "JSON") {
+            let words: Vec<_> = tokens_at("pgjson", dialect, &tokens[place]).collect();
+            tokens.splice(place + 1..place + 2, words);
+            has_replaced = true;
+        } else if has(0, "VACUUM") && has(1, "ANALYZE") {
+            tokens.remove(place + 1);
+            has_replaced = true;
+        }
+        place += 1;
+    }
+    has_replaced
+}
+
 /// The call that is a LIMIT in percent.
 pub(crate) const PERCENT: &str = "flashmesh:percent";
 
@@ -265,6 +292,21 @@ mod tests {
         );
         assert_eq!(replaced("SELECT 1 UNION BY NAME SELECT 2"), None);
         assert_eq!(replaced("SELECT a FROM t ORDER BY name"), None);
+    }
+
+    #[test]
+    fn words_of_others_are_ours() {
+        let replaced = |query| text(query, replace_words);
+        for (query, expected) in [
+            (
+                "EXPLAIN (ANALYZE, FORMAT json) SELECT format, json FROM t",
+                "EXPLAIN ( ANALYZE , FORMAT pgjson ) SELECT format , json FROM t",
+            ),
+            ("VACUUM ANALYZE s.t; VACUUM", "VACUUM s . t ; VACUUM"),
+        ] {
+            assert_eq!(replaced(query).as_deref(), Some(expected));
+        }
+        assert_eq!(replaced("SELECT 1 AS format, 2 AS json"), None);
     }
 
     #[test]

@@ -89,6 +89,8 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
     let has_commas = drop_commas(&mut tokens);
     let has_intervals = bare_intervals(&mut tokens);
     let has_shown = call_shown(&mut tokens, dialect);
+    let has_words = definitions::replace_words(&mut tokens, dialect);
+    let has_queries = operators::call_queries(&mut tokens, dialect);
     let has_changed = has_sorted
         || has_replaced
         || has_versions
@@ -115,7 +117,9 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
         || has_structs
         || has_commas
         || has_intervals
-        || has_shown;
+        || has_shown
+        || has_words
+        || has_queries;
     Ok(has_changed.then_some(tokens))
 }
 

@@ -1,9 +1,10 @@
-//! Operators of DuckDB that the parser does not know: `a ** b`, `@ a` and `a GLOB b`.
+//! Operators of DuckDB that the parser does not know, `a ** b`, `@ a` and `a GLOB b`, and lists that it takes for queries.
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
+use super::copy::separated;
 use super::{is, tokens_at};
 
 /// The function that stands for the pattern of GLOB, behind RLIKE.
@@ -277,6 +278,54 @@ fn end_of_operand(tokens: &[TokenWithSpan], start: usize) -> Option<usize> {
     }
 }
 
+/// Writes `x IN (coalesce((SELECT …)), …)` for `x IN ((SELECT …), …)`, of which the parser takes the first for all.
+pub(super) fn call_queries(tokens: &mut Vec<TokenWithSpan>, dialect: &dyn Dialect) -> bool {
+    let mut has_replaced = false;
+    for place in (0..tokens.len()).rev() {
+        let open = place + 1;
+        let mut rest = tokens.get(open..).unwrap_or_default().iter();
+        let first = rest.find(|token| token.token != Token::LParen);
+        let is_query = ["SELECT", "WITH", "FROM"]
+            .iter()
+            .any(|word| is(first, word));
+        let is_nested = tokens.get(open + 1).map(|token| &token.token) == Some(&Token::LParen);
+        if !is(tokens.get(place), "IN") || !is_nested || !is_query {
+            continue;
+        }
+        let Some(end) = closes(tokens, open) else {
+            continue;
+        };
+        let list = separated(&tokens[open + 1..end]);
+        let [first, _, ..] = list.as_slice() else {
+            continue;
+        };
+        let behind = open + 1 + first.len();
+        let close = tokens[end].clone();
+        tokens.insert(behind, close);
+        let call: Vec<_> = tokens_at("coalesce (", dialect, &tokens[place]).collect();
+        tokens.splice(open + 1..open + 1, call);
+        has_replaced = true;
+    }
+    has_replaced
+}
+
+/// Where the parenthesis is that closes the one at a place.
+fn closes(tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
+    let mut depth = 0;
+    tokens
+        .iter()
+        .enumerate()
+        .skip(open)
+        .find_map(|(place, token)| {
+            match token.token {
+                Token::LParen => depth += 1,
+                Token::RParen => depth -= 1,
+                _ => {}
+            }
+            (depth == 0).then_some(place)
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use datafusion::sql::sqlparser::dialect::GenericDialect;
@@ -288,6 +337,37 @@ mod tests {
         replace_powers(&mut tokens, &GenericDialect {});
         let words: Vec<_> = tokens.iter().map(|token| token.token.to_string()).collect();
         words.join(" ")
+    }
+
+    #[test]
+    fn queries_in_lists_are_called() {
+        let called = |query: &str| {
+            let mut tokens = super::super::tokens(query, &GenericDialect {}).unwrap();
+            let has_changed = call_queries(&mut tokens, &GenericDialect {});
+            let words: Vec<_> = tokens.iter().map(|token| token.token.to_string()).collect();
+            has_changed.then(|| words.join(" "))
+        };
+        for (query, expected) in [
+            (
+                "a IN ((SELECT 1, 2), 3, b)",
+                "a IN ( coalesce ( ( SELECT 1 , 2 ) ) , 3 , b )",
+            ),
+            (
+                "a IN ((SELECT 1) + 2, (SELECT b IN (((SELECT 3)), 4)))",
+                "a IN ( coalesce ( ( SELECT 1 ) + 2 ) , ( SELECT b IN ( coalesce ( ( ( SELECT 3 ) ) ) , 4 ) ) )",
+            ),
+        ] {
+            assert_eq!(called(query).as_deref(), Some(expected));
+        }
+        for same in [
+            "a IN ((SELECT 1))",
+            "(a, b) IN ((1, 2), (3, 4))",
+            "a IN ((SELECT 1), 2",
+            "a IN (",
+            "IN",
+        ] {
+            assert_eq!(called(same), None, "{same}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! Aggregates that see all values of a group together: `mode`, `quantile_disc`, `mad`, `entropy` and
-//! `histogram`. The values are gathered by `array_agg`.
+//! Aggregates that see all values of a group together: `mode`, quantiles, `mad`, `entropy` and `histogram`, and the
+//! `median` of temporal values. The values are gathered by `array_agg`.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,16 +9,22 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, MapArray, StructArray, UInt64Array, new_empty_array,
 };
 use arrow::buffer::OffsetBuffer;
-use arrow::compute::{SortOptions, partition, sort, take};
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, Float64Type};
+use arrow::compute::{SortOptions, cast, partition, sort, take};
+use arrow::datatypes::{
+    DataType, Decimal128Type, Field, FieldRef, Fields, Float64Type, Int64Type, TimeUnit,
+};
 use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err, plan_err};
 use datafusion::functions_aggregate::array_agg::array_agg_udaf;
+use datafusion::functions_aggregate::median::median_udaf;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, DocSection, Documentation, EmitTo,
     GroupsAccumulator, Signature, Volatility,
 };
 use datafusion::physical_expr::expressions::Literal;
+
+use super::coerced;
+use super::temporal::{TEMPORAL, between, numbers_of, scalar_of};
 
 /// The functions.
 pub(super) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
@@ -27,18 +34,30 @@ pub(super) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
         ("mode", Mode),
         ("quantile_disc", QuantileDisc),
         ("percentile_disc", QuantileDisc),
+        // DataFusion's cuts the place between two values to a millionth, and is of numbers alone.
+        ("percentile_cont", QuantileCont),
+        // DataFusion's has it for an alias, and would be found by it.
+        ("quantile_cont", QuantileCont),
         ("mad", Mad),
         ("entropy", Entropy),
         ("histogram", Histogram),
     ];
+    let median = AggregateUDF::from(Median {
+        of_numbers: median_udaf(),
+        of_temporal: OfValues::new("median", QuantileCont),
+        signature: Signature::user_defined(Volatility::Immutable),
+    });
     all.into_iter()
-        .map(|(name, kind)| Arc::new(AggregateUDF::from(OfValues::new(name, kind))))
+        .map(|(name, kind)| AggregateUDF::from(OfValues::new(name, kind)))
+        .chain([median])
+        .map(Arc::new)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Mode,
     QuantileDisc,
+    QuantileCont,
     Mad,
     Entropy,
     Histogram,
@@ -63,6 +82,10 @@ impl OfValues {
             Kind::QuantileDisc => (
                 "(expression, quantile)",
                 "The value below or at which that part of the values is, a number from 0 to 1: a value that is there, where `percentile_cont` interpolates. Also `percentile_disc(quantile) WITHIN GROUP (ORDER BY expression)`.",
+            ),
+            Kind::QuantileCont => (
+                "(quantile) WITHIN GROUP (ORDER BY expression)",
+                "The value below which that part of the values is, a number from 0 to 1, interpolated between the two that are next to it: of numbers, dates, times and timestamps. Also `quantile_cont(expression, quantile)`.",
             ),
             Kind::Mad => (
                 "(expression)",
@@ -91,15 +114,20 @@ impl OfValues {
     }
 
     fn finish(&self, args: &AccumulatorArgs) -> Result<Finish> {
-        let is_descending = args
+        let mut is_descending = args
             .order_bys
             .first()
             .is_some_and(|by| by.options.descending);
         let quantile = match (self.kind, args.exprs) {
-            (Kind::QuantileDisc, [_, quantile]) => {
+            (Kind::QuantileCont, [_]) => 0.5,
+            (Kind::QuantileDisc | Kind::QuantileCont, [_, quantile]) => {
                 let quantile = quantile.downcast_ref::<Literal>().map(Literal::value);
                 match quantile {
-                    Some(ScalarValue::Float64(Some(at))) if (0.0..=1.0).contains(at) => *at,
+                    // Below zero, or of its zero, it counts from the greatest value.
+                    Some(ScalarValue::Float64(Some(at))) if (0.0..=1.0).contains(&at.abs()) => {
+                        is_descending ^= at.is_sign_negative();
+                        at.abs()
+                    }
                     _ => return plan_err!("{} takes a number from 0 to 1", self.name()),
                 }
             }
@@ -148,7 +176,24 @@ impl AggregateUDFImpl for OfValues {
             (Kind::QuantileDisc, [of, quantile]) if quantile.is_numeric() => {
                 Ok(vec![of.clone(), DataType::Float64])
             }
-            (Kind::QuantileDisc, _) | (_, [] | [_, _, ..]) => {
+            (Kind::QuantileCont, [of, quantile]) if quantile.is_numeric() => {
+                let of = match of {
+                    DataType::Dictionary(_, values) => values,
+                    of => of,
+                };
+                let number = match of {
+                    DataType::Decimal128(..) | DataType::Float16 | DataType::Float32 => {
+                        Some(of.clone())
+                    }
+                    of if of.is_numeric() || of.is_null() => Some(DataType::Float64),
+                    _ => None,
+                };
+                match between(of).or(number) {
+                    Some(of) => Ok(vec![of, DataType::Float64]),
+                    None => plan_err!("{} is of {TEMPORAL} and numbers, not of {of}", self.name),
+                }
+            }
+            (Kind::QuantileDisc | Kind::QuantileCont, _) | (_, [] | [_, _, ..]) => {
                 plan_err!("write {}", self.documentation.syntax_example)
             }
             (_, [of]) => Ok(vec![of.clone()]),
@@ -160,7 +205,7 @@ impl AggregateUDFImpl for OfValues {
             return internal_err!("{} of nothing", self.name());
         };
         Ok(match self.kind {
-            Kind::Mode | Kind::QuantileDisc => of.clone(),
+            Kind::Mode | Kind::QuantileDisc | Kind::QuantileCont => of.clone(),
             Kind::Mad | Kind::Entropy => DataType::Float64,
             Kind::Histogram => {
                 let entries = DataType::Struct(entries(of));
@@ -200,7 +245,7 @@ impl AggregateUDFImpl for OfValues {
     }
 
     fn supports_within_group_clause(&self) -> bool {
-        self.kind == Kind::QuantileDisc
+        matches!(self.kind, Kind::QuantileDisc | Kind::QuantileCont)
     }
 
     fn documentation(&self) -> Option<&Documentation> {
@@ -245,9 +290,59 @@ impl Finish {
         }
     }
 
+    /// The value at the quantile's place among those of a group, of which none is NULL.
+    fn interpolated(&self, values: &ArrayRef) -> Result<ScalarValue> {
+        let place = self.quantile * (values.len() - 1) as f64;
+        let in_order = |order: Ordering| match self.is_descending {
+            true => order.reverse(),
+            false => order,
+        };
+        if self.result.is_floating() {
+            let numbers = cast(values, &DataType::Float64)?;
+            // Of any sign NaN is the greatest.
+            let numbers = numbers.as_primitive::<Float64Type>().values().iter();
+            let numbers = numbers.map(|x| if x.is_nan() { f64::NAN } else { *x });
+            let order = |a: &f64, b: &f64| in_order(a.total_cmp(b));
+            let between = |low: f64, high: f64, part: f64| low * (1.0 - part) + high * part;
+            let at = at_place(numbers.collect(), place, order, between);
+            return ScalarValue::from(at).cast_to(&self.result);
+        }
+        // To the microsecond: a float has no more digits for what is between values that are years apart.
+        let step = match self.result {
+            DataType::Timestamp(TimeUnit::Nanosecond, _)
+            | DataType::Time64(TimeUnit::Nanosecond) => 1000,
+            _ => 1,
+        };
+        let between = |low: i128, high: i128, part: f64| match part {
+            0.5 => (low + high).div_euclid(2),
+            _ => {
+                low + ((high - low) as f64 * part / f64::from(step)).round() as i128
+                    * i128::from(step)
+            }
+        };
+        let order = |a: &i128, b: &i128| in_order(a.cmp(b));
+        if let DataType::Decimal128(precision, scale) = self.result {
+            let numbers = values.as_primitive::<Decimal128Type>().values().to_vec();
+            let at = at_place(numbers, place, order, between);
+            return Ok(ScalarValue::Decimal128(Some(at), precision, scale));
+        }
+        let numbers = numbers_of(values)?;
+        let numbers = numbers.as_primitive::<Int64Type>().values().iter();
+        let at = at_place(
+            numbers.map(|x| i128::from(*x)).collect(),
+            place,
+            order,
+            between,
+        );
+        scalar_of(at, &self.result)
+    }
+
     /// The result of a group with values, of which none is NULL.
     fn one(&self, values: &ArrayRef) -> Result<ScalarValue> {
         let count = values.len();
+        if self.kind == Kind::QuantileCont {
+            return self.interpolated(values);
+        }
         let options = SortOptions::new(self.is_descending, false);
         let values = sort(values, Some(options))?;
         let runs = || Ok::<_, DataFusionError>(partition(&[Arc::clone(&values)])?.ranges());
@@ -261,6 +356,7 @@ impl Finish {
                 let at = (self.quantile * count as f64).ceil() as usize;
                 ScalarValue::try_from_array(&values, at.saturating_sub(1).min(count - 1))
             }
+            Kind::QuantileCont => internal_err!("a quantile between values needs no order"),
             Kind::Mad => {
                 let numbers = values.as_primitive::<Float64Type>().values();
                 let middle = median(numbers);
@@ -292,6 +388,95 @@ impl Finish {
                 Ok(ScalarValue::Map(Arc::new(map)))
             }
         }
+    }
+}
+
+/// The value at a place, which may be between two, among values that need not be in order.
+fn at_place<T: Copy>(
+    mut values: Vec<T>,
+    place: f64,
+    order: impl Fn(&T, &T) -> Ordering,
+    between: impl Fn(T, T, f64) -> T,
+) -> T {
+    let below = (place.floor() as usize).min(values.len() - 1);
+    let (_, low, above) = values.select_nth_unstable_by(below, &order);
+    let high = above.iter().copied().min_by(&order);
+    match (high, place.fract()) {
+        (Some(high), part) if part > 0.0 => between(*low, high, part),
+        _ => *low,
+    }
+}
+
+/// DataFusion's `median`, and that of temporal values.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Median {
+    of_numbers: Arc<AggregateUDF>,
+    of_temporal: OfValues,
+    signature: Signature,
+}
+
+impl Median {
+    /// The function of values of that type.
+    fn of(&self, of: Option<&DataType>) -> &dyn AggregateUDFImpl {
+        match of.and_then(between) {
+            Some(_) => &self.of_temporal,
+            None => self.of_numbers.inner().as_ref(),
+        }
+    }
+
+    fn of_args(&self, args: &AccumulatorArgs) -> &dyn AggregateUDFImpl {
+        self.of(args.expr_fields.first().map(|of| of.data_type()))
+    }
+}
+
+impl AggregateUDFImpl for Median {
+    fn name(&self) -> &str {
+        self.of_numbers.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        let [of] = types else {
+            return plan_err!("median takes one argument, and was given {}", types.len());
+        };
+        if let Some(between) = between(of) {
+            return Ok(vec![between]);
+        }
+        match coerced(of, &self.of_numbers) {
+            Some(types) => Ok(types),
+            None => plan_err!("median is of {TEMPORAL} and numbers, not of {of}"),
+        }
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.of(types.first()).return_type(types)
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        let of = args.input_fields.first().map(|of| of.data_type());
+        self.of(of).state_fields(args)
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        self.of_args(&args).accumulator(args)
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        self.of_args(&args).groups_accumulator_supported(args)
+    }
+
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        self.of_args(&args).create_groups_accumulator(args)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.of_numbers.documentation()
     }
 }
 

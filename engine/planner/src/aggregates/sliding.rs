@@ -1,4 +1,4 @@
-//! Sums, means and variances of floats over frames that slide.
+//! Sums, means and variances of floats over frames that slide, and the means of temporal values.
 //!
 //! DataFusion's take what leaves a frame from the sum of what was in it: after a NaN or an infinity has left, the
 //! sum is none for ever, what was small beside it is lost, and the variance of equal values may be negative. Here
@@ -10,7 +10,7 @@ use std::mem::{size_of, size_of_val};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
+use arrow::datatypes::{DataType, FieldRef, Float64Type};
 use datafusion::common::{Result, ScalarValue, internal_err, not_impl_err, plan_err};
 use datafusion::functions_aggregate::average::avg_udaf;
 use datafusion::functions_aggregate::stddev::{stddev_pop_udaf, stddev_udaf};
@@ -20,12 +20,14 @@ use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::{
     AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs,
 };
-use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, Expr, GroupsAccumulator, Operator,
     ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
 };
+
+use super::coerced;
+use super::temporal::{Mean, TEMPORAL, mean_of};
 
 /// The functions, to take the places of DataFusion's.
 pub fn functions() -> [Arc<AggregateUDF>; 6] {
@@ -39,7 +41,7 @@ pub fn functions() -> [Arc<AggregateUDF>; 6] {
     ]
     .map(|(inner, meaning)| {
         let signature = match meaning {
-            Meaning::Sum => Signature::user_defined(inner.signature().volatility),
+            Meaning::Sum | Meaning::Mean => Signature::user_defined(inner.signature().volatility),
             _ => inner.signature().clone(),
         };
         Arc::new(AggregateUDF::from(Sliding {
@@ -59,12 +61,24 @@ enum Meaning {
     Deviation { of_sample: bool },
 }
 
-/// DataFusion's function but for floats over frames that slide.
+/// DataFusion's function but for floats over frames that slide, and for means of temporal values.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Sliding {
     inner: Arc<AggregateUDF>,
     meaning: Meaning,
     signature: Signature,
+}
+
+impl Sliding {
+    /// What the mean of such values is, if DataFusion has none.
+    fn mean_of(&self, of: &DataType) -> Option<DataType> {
+        mean_of(of).filter(|_| self.meaning == Meaning::Mean)
+    }
+
+    fn is_mean(&self, args: &AccumulatorArgs) -> bool {
+        let first = args.expr_fields.first();
+        first.is_some_and(|of| self.mean_of(of.data_type()).is_some())
+    }
 }
 
 impl AggregateUDFImpl for Sliding {
@@ -81,40 +95,56 @@ impl AggregateUDFImpl for Sliding {
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
+        match types.first().and_then(|of| self.mean_of(of)) {
+            Some(mean) => Ok(mean),
+            None => self.inner.return_type(types),
+        }
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        if self.meaning != Meaning::Sum {
+        let of_numbers = [Meaning::Sum, Meaning::Mean];
+        if !of_numbers.contains(&self.meaning) {
             return self.inner.coerce_types(types);
         }
         // How many are TRUE, as `sum(a > 5)` is asked in DuckDB and SQLite.
-        if let [DataType::Boolean | DataType::Null] = types {
+        if self.meaning == Meaning::Sum
+            && let [DataType::Boolean | DataType::Null] = types
+        {
             return Ok(vec![DataType::Int64]);
         }
+        let name = self.name();
         let [of] = types else {
-            return plan_err!("sum takes one argument, and was given {}", types.len());
+            return plan_err!("{name} takes one argument, and was given {}", types.len());
         };
-        let field = Arc::new(Field::new("", of.clone(), true));
-        match fields_with_udf(&[field], self.inner.as_ref()) {
-            Ok(fields) => Ok(fields
-                .iter()
-                .map(|field| field.data_type().clone())
-                .collect()),
-            Err(_) => plan_err!("sum is of numbers, not of {of}"),
+        if self.mean_of(of).is_some() {
+            return Ok(vec![of.clone()]);
+        }
+        match coerced(of, &self.inner) {
+            Some(types) => Ok(types),
+            None if self.meaning == Meaning::Mean => {
+                plan_err!("avg is of numbers, {TEMPORAL} and intervals, not of {of}")
+            }
+            None => plan_err!("sum is of numbers, not of {of}"),
         }
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.inner.accumulator(args)
+        match self.is_mean(&args) {
+            true => Ok(Box::new(Mean::new(&args)?)),
+            false => self.inner.accumulator(args),
+        }
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.inner.state_fields(args)
+        let of = args.input_fields.first().map(|of| of.data_type());
+        match of.and_then(|of| self.mean_of(of)) {
+            Some(mean) => Ok(Mean::state_fields(args.name, &mean)),
+            None => self.inner.state_fields(args),
+        }
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
+        !self.is_mean(&args) && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(
@@ -125,6 +155,9 @@ impl AggregateUDFImpl for Sliding {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if self.is_mean(&args) {
+            return self.accumulator(args);
+        }
         let of_floats = |field: &FieldRef| *field.data_type() == DataType::Float64;
         match args.expr_fields {
             [only] if of_floats(only) && !args.is_distinct => Ok(match self.meaning {

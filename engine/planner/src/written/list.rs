@@ -62,6 +62,7 @@ pub(super) enum Takes {
     TimesOrIntegers,
     /// Timestamps of nanoseconds.
     Nanoseconds,
+    Intervals,
     /// Dates, and timestamps of a coarser unit than that.
     CoarserThan(TimeUnit),
 }
@@ -73,6 +74,7 @@ impl Takes {
         }
         match self {
             Self::Dates => matches!(given, DataType::Date32 | DataType::Date64),
+            Self::Intervals => matches!(given, DataType::Interval(_) | DataType::Duration(_)),
             Self::Floats => given.is_floating(),
             Self::Integers => given.is_integer(),
             Self::TimesOrIntegers => given.is_integer() || Self::Times.has(given),
@@ -103,6 +105,7 @@ impl Takes {
             Self::Numbers => "a number",
             Self::Texts => "a text, or bytes",
             Self::Dates => "a date",
+            Self::Intervals => "an interval",
             Self::Floats => "a float",
             Self::Integers => "a whole number",
             Self::TimesOrIntegers => "a date, a time, a timestamp, an interval or a whole number",
@@ -358,19 +361,45 @@ pub(super) static FUNCTIONS: &[Text] = &[
         Takes::Times,
         "time_bucket",
         &[],
-        "the beginning of the interval, one of many of the same width, in which a time is; days and weeks are counted from Monday 2000-01-03, months from 2000-01-01",
+        "the beginning of the interval, one of many of the same width, in which a time is; days and weeks are counted from Monday 2000-01-03, months from 2000-01-01, or both from an origin, or so much later as an interval says",
         &[(
             &["width", "x"],
             "CASE WHEN date_part('month', width) <> 0 OR date_part('year', width) <> 0
              THEN date_bin(width, x, TIMESTAMP '2000-01-01')
              ELSE date_bin(width, x, TIMESTAMP '2000-01-03') END",
-        )],
+        ),
+        (&["width", "x", "origin"], "date_bin(width, x, CAST(origin AS TIMESTAMP))")],
     )
-    .with(&[(
-        Takes::Dates,
-        &["width", "x"],
-        "CAST(time_bucket(width, arrow_cast(x, 'Timestamp(Second, None)')) AS DATE)",
-    )]),
+    .with(&[
+        (
+            Takes::Dates,
+            &["width", "x"],
+            "CAST(time_bucket(width, arrow_cast(x, 'Timestamp(Second, None)')) AS DATE)",
+        ),
+        (
+            Takes::Intervals,
+            &["width", "x", "offset"],
+            "time_bucket(width, x - offset) + offset",
+        ),
+    ]),
+    text(
+        Takes::Times,
+        "era",
+        &[],
+        "1 for years since the year 1, 0 for those before",
+        &[(X, "CAST(CASE WHEN date_part('year', x) > 0 THEN 1 WHEN x IS NOT NULL THEN 0 END AS BIGINT)")],
+    ),
+    text(
+        Takes::Times,
+        "julian",
+        &[],
+        "the Julian day, with the part of the day since midnight",
+        &[(
+            X,
+            "CAST(epoch_days(CAST(x AS DATE)) AS DOUBLE) + 2440588.0
+             + date_part('epoch', CAST(x AS TIMESTAMP) - CAST(CAST(x AS DATE) AS TIMESTAMP)) / 86400.0",
+        )],
+    ),
     text(
         Takes::Numbers,
         "make_timestamp",
@@ -500,6 +529,13 @@ pub(super) static FUNCTIONS: &[Text] = &[
             XY,
             "CAST(x AS DOUBLE) - floor(CAST(x AS DOUBLE) / CAST(y AS DOUBLE)) * CAST(y AS DOUBLE)",
         )],
+    ),
+    text(
+        Takes::Numbers,
+        "fdiv",
+        &[],
+        "the whole part of a quotient, towards the smaller number, as a float",
+        &[(XY, "floor(CAST(x AS DOUBLE) / CAST(y AS DOUBLE))")],
     ),
     text(
         Takes::Numbers,
