@@ -253,7 +253,7 @@ def test_what_is_no_argument_is_an_error(engines) -> None:
         ("SELECT quantile_disc(i, i) FROM t", "a number from 0 to 1"),
         ("SELECT mode(i) WITHIN GROUP (ORDER BY d) FROM t", "ordered-set"),
         ("SELECT avg(s) FROM t", "avg is of numbers"),
-        ("SELECT median(b) FROM t", "median is of numbers"),
+        ("SELECT median(b) FROM t", "median is of dates"),
         ("SELECT s COLLATE german FROM t", "there are NOCASE"),
         ("SELECT upper(s COLLATE NOCASE) FROM t", "write lower(x)"),
         ("SELECT error('not today') FROM t", "not today"),

@@ -57,6 +57,10 @@ pub use network::watch_head;
 pub use office::Office;
 pub use role::Role;
 
+/// How long a node waits for the log of one that is ending: on a busy machine a process has its files for a while after
+/// others see that it has ended.
+const ENDING_TIME: Duration = Duration::from_secs(5);
+
 /// How often the group is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// When a node that was not reached is tried again, at the latest.
@@ -147,7 +151,7 @@ impl Group {
         let folder = &parts.folder;
         let opening = |error| StorageError::of_path("opening", folder, error);
         make_folder(folder).map_err(opening)?;
-        let log = RaftLog::open(&folder.join("group.redb"))?;
+        let log = opened_log(&folder.join("group.redb")).await?;
         let member = log.fact::<u64>("member").map_err(of_raft)?;
         let files = Files::open(folder, member.is_none()).map_err(|error| match error.kind() {
             ErrorKind::NotFound => StorageError::corrupt(format!(
@@ -464,4 +468,17 @@ async fn take_over(raft: &Raft<Types>, part: Part, path: &Path) -> Result<()> {
         written.map_err(of_raft)?;
     }
     Ok(())
+}
+
+/// The log at `path`, when nobody has it any more.
+async fn opened_log(path: &Path) -> Result<RaftLog> {
+    let until = Instant::now() + ENDING_TIME;
+    loop {
+        match RaftLog::open(path) {
+            Err(StorageError::InUse { .. }) if Instant::now() < until => {
+                sleep(ENDING_TIME / 100).await;
+            }
+            opened => return opened,
+        }
+    }
 }

@@ -69,7 +69,7 @@ impl RaftLog {
     /// Opens the log at `path`, which is made when missing.
     ///
     /// # Errors
-    /// `Io`, and `Corrupt` for another file.
+    /// `Io`, `InUse` where another process has it, and `Corrupt` for another file.
     pub fn open(path: &Path) -> Result<Self> {
         let mut builder = redb::Builder::new();
         let builder = builder.set_cache_size(CACHE_BYTES);
@@ -77,6 +77,9 @@ impl RaftLog {
         let opened = file.and_then(|file| builder.create_with_backend(file));
         let failed = |error: redb::Error| match error {
             redb::Error::Io(error) => StorageError::of_path("opening", path, error),
+            redb::Error::DatabaseAlreadyOpen => StorageError::InUse {
+                path: path.to_path_buf(),
+            },
             error => StorageError::corrupt(format!(
                 "{}: {error}; where the rack's other nodes hold the catalog, its folder may be removed: \
                  the node gets it from them",
@@ -287,5 +290,21 @@ impl RaftLogStorage<Types> for RaftLog {
         block_in_place(|| self.remove(range, Some(log_id)))
             .await
             .map_err(writing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_is_open_is_in_use_and_not_corrupt() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("group.redb");
+        let open = RaftLog::open(&path).unwrap();
+        let refused = RaftLog::open(&path).map(drop);
+        assert!(matches!(refused, Err(StorageError::InUse { .. })));
+        drop(open);
+        RaftLog::open(&path).unwrap();
     }
 }
