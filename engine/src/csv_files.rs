@@ -14,7 +14,9 @@ use datafusion::datasource::file_format::file_compression_type::FileCompressionT
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 /// Rows that are looked at where nobody says how many.
@@ -108,6 +110,19 @@ impl CsvFiles {
     }
 }
 
+/// What is in a file when it is no longer compressed, part by part.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) async fn content(
+    store: &Arc<dyn ObjectStore>,
+    location: &Path,
+    compression: FileCompressionType,
+) -> Result<BoxStream<'static, Result<Bytes>>> {
+    let parts = store.get(location).await?.into_stream();
+    compression.convert_stream(parts.map_err(DataFusionError::from).boxed())
+}
+
 /// The types of columns that have values of both.
 pub(crate) fn with_types_of(schema: &Schema, other: &Schema) -> Schema {
     let fields = schema.fields().iter().zip(other.fields());
@@ -140,10 +155,7 @@ impl Beginning {
         options: &CsvOptions,
         rows: usize,
     ) -> Result<Self> {
-        let parts = store.get(&file.location).await?.into_stream();
-        let parts = parts.map_err(DataFusionError::from).boxed();
-        let compression = FileCompressionType::from(options.compression);
-        let mut parts = compression.convert_stream(parts)?;
+        let mut parts = content(store, &file.location, options.compression.into()).await?;
         let mut text = Vec::new();
         let mut records = Records::new(options, rows.saturating_add(1));
         while !records.are_enough() && text.len() < MOST_BYTES {

@@ -32,11 +32,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult,
 };
 
-/// Elements that are looked at for the columns where nobody says how many.
-const SAMPLED: usize = 1000;
+use crate::csv_files::{SAMPLED_ROWS, content};
+
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Whether the first of the files at `url` that says anything is an array.
@@ -62,15 +62,6 @@ pub(crate) async fn is_array(
         }
     }
     Ok(false)
-}
-
-async fn content(
-    store: &Arc<dyn ObjectStore>,
-    location: &Path,
-    compression: FileCompressionType,
-) -> Result<BoxStream<'static, Result<Bytes>>> {
-    let parts = store.get(location).await?.into_stream();
-    compression.convert_stream(parts.map_err(DataFusionError::from).boxed())
 }
 
 /// The format of such files.
@@ -105,7 +96,7 @@ impl FileFormat for JsonArrays {
         files: &[ObjectMeta],
     ) -> Result<SchemaRef> {
         let options = self.0.options();
-        let most = options.schema_infer_max_rec.unwrap_or(SAMPLED);
+        let most = options.schema_infer_max_rec.unwrap_or(SAMPLED_ROWS);
         let mut text = Vec::new();
         let mut left = most;
         for file in files {

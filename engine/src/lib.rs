@@ -26,7 +26,6 @@ mod csv_files;
 mod error;
 mod folder_keys;
 mod interval_units;
-mod json_files;
 mod memory;
 mod names;
 mod precedence;
@@ -37,6 +36,7 @@ mod types;
 mod walk;
 mod written_types;
 
+mod json_files;
 mod named_files;
 mod written_moments;
 

@@ -438,30 +438,19 @@ impl Session {
         {
             return Err(Error::usage("VACUUM takes a table or nothing"));
         }
-        // The parser takes ANALYZE for a table.
-        let is_word = |name: &&ast::ObjectName| {
-            let word = name.0.first().and_then(|part| part.as_ident());
-            let is_analyze = |word: &ast::Ident| {
-                word.quote_style.is_none() && word.value.eq_ignore_ascii_case("analyze")
-            };
-            let is_table = || {
-                let name = object_name_to_table_reference((*name).clone(), true);
-                let name = name.map(|name| self.resolve(name));
-                name.is_ok_and(|name| {
-                    self.flash_schema(&name)
-                        .is_ok_and(|schema| schema.snapshot(&name.table).is_ok())
-                })
-            };
-            name.0.len() == 1 && word.is_some_and(is_analyze) && !is_table()
-        };
-        let table = vacuum.table_name.as_ref().filter(|name| !is_word(name));
-        let table = table.map(|name| {
+        let named = |name: &ast::ObjectName| {
             let name = object_name_to_table_reference(name.clone(), true)?;
             let name = self.resolve(name);
             self.flash_schema(&name)?.snapshot(&name.table)?;
             Ok::<_, Error>((name.schema.to_string(), name.table.to_string()))
-        });
-        Ok(OwnStatement::Vacuum(table.transpose()?))
+        };
+        let table = vacuum.table_name.as_ref().map(named).transpose();
+        // The parser takes ANALYZE for a table.
+        let is_analyze = |name: &ast::ObjectName| name.to_string().eq_ignore_ascii_case("analyze");
+        Ok(OwnStatement::Vacuum(match table {
+            Err(_) if vacuum.table_name.as_ref().is_some_and(is_analyze) => None,
+            table => table?,
+        }))
     }
 
     /// Rewrites the segments of a table, or of all that the user may write.
