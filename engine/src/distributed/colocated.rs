@@ -30,7 +30,7 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
 };
 use flashmesh_planner::walk::Walk as _;
-use flashmesh_planner::{FlashScanExec, LocalExchangeExec};
+use flashmesh_planner::{FlashScanExec, LeadingRowsExec, LocalExchangeExec, SortedRanksExec};
 use flashmesh_pushdown::Expr;
 use flashmesh_storage::node::StorageNode;
 use flashmesh_storage::segment::{Segment, bytes_in_memory};
@@ -643,6 +643,8 @@ fn one_input(plan: &Arc<dyn ExecutionPlan>) -> Option<PlaceOf> {
         || plan.is::<CooperativeExec>()
         || plan.is::<LocalLimitExec>()
         || plan.is::<BoundedWindowAggExec>()
-        || plan.is::<WindowAggExec>();
+        || plan.is::<WindowAggExec>()
+        || plan.is::<LeadingRowsExec>()
+        || plan.is::<SortedRanksExec>();
     gives_the_same.then(|| Box::new(Some) as _)
 }

@@ -56,7 +56,7 @@ const WORTH_BYTES: u64 = 16 << 20;
 
 /// The operators that nodes run for each other: without files, without effects, and such that what
 /// they do ends when nobody asks for it.
-const KNOWN: [&str; 30] = [
+const KNOWN: [&str; 32] = [
     "AggregateExec",
     "BoundedWindowAggExec",
     "BroadcastExec",
@@ -72,6 +72,7 @@ const KNOWN: [&str; 30] = [
     "HashJoinExec",
     "InterleaveExec",
     "JoinKeysExec",
+    "LeadingRowsExec",
     "LocalExchangeExec",
     "LocalLimitExec",
     "NetworkBroadcastExec",
@@ -85,6 +86,7 @@ const KNOWN: [&str; 30] = [
     "SortExec(TopK)",
     "SortMergeJoinExec",
     "SortPreservingMergeExec",
+    "SortedRanksExec",
     "UnionExec",
     "WindowAggExec",
 ];

@@ -16,6 +16,8 @@ mod correlated;
 mod date_parts;
 mod days;
 mod distinct_keys;
+mod early_groups;
+mod failing_constants;
 mod fallible_projections;
 mod filters;
 mod floats_of_files;
@@ -31,6 +33,7 @@ mod known_values;
 mod lambdas;
 mod large_constants;
 mod large_joins;
+mod leading_rows;
 mod list_casts;
 mod local_times;
 mod multisets;
@@ -46,6 +49,7 @@ mod scalar_subqueries;
 mod set_comparisons;
 mod sort_keys;
 mod sorted_lists;
+mod sorted_ranks;
 mod subqueries;
 mod sums;
 mod top_groups;
@@ -104,6 +108,8 @@ pub use volatile_filter::VolatileFilter;
 use self::casts::CastsOfTexts;
 use self::conditions::ConditionsThatGuard;
 use self::distinct_keys::DistinctKeys;
+use self::early_groups::EarlyGroups;
+use self::failing_constants::FailingConstants;
 use self::fallible_projections::ForRowsLeftOut;
 use self::filters::FiltersOfColumns;
 use self::floats_of_files::FloatsOfFiles;
@@ -112,9 +118,11 @@ use self::guard::Guarded;
 use self::inner_joins::{KeysOfOneKind, KeysOfTwo};
 use self::known_values::Unreliable;
 use self::large_constants::LargeConstants;
+use self::leading_rows::LeadingRows;
 use self::repeated_keys::RepeatedKeys;
 use self::sort_keys::SortKeys;
 use self::sorted_lists::SortedLists;
+use self::sorted_ranks::SortedRanks;
 use self::top_groups::OfFloats;
 use self::twin_names::OfTwins;
 use crate::Reason;
@@ -161,6 +169,8 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
         [
             Arc::new(AggregateIntoScan) as _,
             Arc::new(TopKIntoScan) as _,
+            Arc::new(LeadingRows) as _,
+            Arc::new(SortedRanks) as _,
         ],
     );
     rules.push(Arc::new(FloatsOfFiles));
@@ -193,7 +203,11 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         .unwrap_or(rules.len());
     rules.splice(
         place..place,
-        [Arc::new(JoinOrder) as _, Arc::new(DistinctKeys) as _],
+        [
+            Arc::new(JoinOrder) as _,
+            Arc::new(DistinctKeys) as _,
+            Arc::new(EarlyGroups) as _,
+        ],
     );
     let subqueries = rules
         .iter()
@@ -205,12 +219,13 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     );
     let filters = rules.iter().position(|r| r.name() == "push_down_filter");
     rules.insert(filters.unwrap_or(0), Arc::new(AsOfFilters));
-    let first: [Arc<dyn OptimizerRule + Send + Sync>; 7] = [
+    let first: [Arc<dyn OptimizerRule + Send + Sync>; 8] = [
         Arc::new(NoTextsAsLists),
         Arc::new(SortedLists),
         Arc::new(CheckedSums),
         Arc::new(CorrelatedSubqueries),
         Arc::new(GuardedCase),
+        Arc::new(FailingConstants),
         Arc::new(Lists),
         Arc::new(VolatileFilter),
     ];

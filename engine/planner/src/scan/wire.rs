@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
+use arrow::compute::SortOptions;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::execution::TaskContext;
+use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use datafusion_proto::physical_plan::{
     PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
@@ -28,7 +30,9 @@ use crate::error::from_storage;
 use crate::exchange::LocalExchangeExec;
 use crate::forgetting::ForgettingExec;
 use crate::join_keys::{JoinKeysExec, KeyFilter};
+use crate::leading_rows::LeadingRowsExec;
 use crate::slicing::SlicingExec;
+use crate::sorted_ranks::SortedRanksExec;
 use crate::tree;
 
 /// Streams that another node may ask for; more than it has threads is of no use.
@@ -43,7 +47,7 @@ pub struct ScanCodec {
 
 #[derive(Clone, PartialEq, Message)]
 struct OperatorRecord {
-    #[prost(oneof = "Operator", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "Operator", tags = "1, 2, 3, 4, 5, 6, 7")]
     operator: Option<Operator>,
 }
 
@@ -61,6 +65,11 @@ enum Operator {
     /// The rows of a [`SlicingExec`].
     #[prost(uint64, tag = "5")]
     Slicing(u64),
+    #[prost(message, tag = "6")]
+    LeadingRows(LeadingRowsRecord),
+    /// A [`SortedRanksExec`] of the window that is its input.
+    #[prost(bool, tag = "7")]
+    SortedRanks(bool),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -111,6 +120,29 @@ struct ExchangeRecord {
     partitions: u32,
     #[prost(bool, tag = "3")]
     preserves_order: bool,
+}
+
+/// Of a [`LeadingRowsExec`].
+#[derive(Clone, PartialEq, Message)]
+struct LeadingRowsRecord {
+    #[prost(message, repeated, tag = "1")]
+    partition: Vec<PhysicalExprNode>,
+    #[prost(message, repeated, tag = "2")]
+    order: Vec<OrderRecord>,
+    #[prost(uint32, tag = "3")]
+    most: u32,
+    #[prost(bool, tag = "4")]
+    ties: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OrderRecord {
+    #[prost(message, required, tag = "1")]
+    expr: PhysicalExprNode,
+    #[prost(bool, tag = "2")]
+    descending: bool,
+    #[prost(bool, tag = "3")]
+    nulls_first: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -315,6 +347,52 @@ impl ScanCodec {
         LocalExchangeExec::new(Arc::clone(input), partitioning, record.preserves_order)
     }
 
+    fn leading_rows_record(
+        &self,
+        leading: &LeadingRowsExec,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<LeadingRowsRecord> {
+        let partition = leading.partition().iter();
+        let partition = partition.map(|key| converter.physical_expr_to_proto(key, self));
+        let order = leading.order().iter().map(|key| {
+            Ok(OrderRecord {
+                expr: converter.physical_expr_to_proto(&key.expr, self)?,
+                descending: key.options.descending,
+                nulls_first: key.options.nulls_first,
+            })
+        });
+        Ok(LeadingRowsRecord {
+            partition: partition.collect::<Result<_>>()?,
+            order: order.collect::<Result<_>>()?,
+            most: leading.most() as u32,
+            ties: leading.ties(),
+        })
+    }
+
+    fn leading_rows(
+        &self,
+        record: &LeadingRowsRecord,
+        input: &Arc<dyn ExecutionPlan>,
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<LeadingRowsExec> {
+        let decoding = PhysicalPlanDecodeContext::new(context, self);
+        let schema = input.schema();
+        let expr = |expr| converter.proto_to_physical_expr(expr, &schema, &decoding);
+        let partition = record.partition.iter().map(expr);
+        let order = record.order.iter().map(|key| {
+            let options = SortOptions::new(key.descending, key.nulls_first);
+            Ok(PhysicalSortExpr::new(expr(&key.expr)?, options))
+        });
+        LeadingRowsExec::new(
+            Arc::clone(input),
+            partition.collect::<Result<_>>()?,
+            order.collect::<Result<_>>()?,
+            record.most as usize,
+            record.ties,
+        )
+    }
+
     fn join_keys_record(
         &self,
         keys: &JoinKeysExec,
@@ -403,6 +481,12 @@ impl PhysicalExtensionCodec for ScanCodec {
             (Some(Operator::JoinKeys(keys)), [input]) => {
                 Arc::new(self.join_keys(&keys, input, context, converter)?)
             }
+            (Some(Operator::LeadingRows(leading)), [input]) => {
+                Arc::new(self.leading_rows(&leading, input, context, converter)?)
+            }
+            (Some(Operator::SortedRanks(_)), [window]) => {
+                Arc::new(SortedRanksExec::new(Arc::clone(window)))
+            }
             (Some(Operator::Forgetting(_)), [input]) => Arc::new(ForgettingExec::new(input)),
             (Some(Operator::Slicing(rows)), [input]) => {
                 let rows = usize::try_from(rows).unwrap_or(usize::MAX);
@@ -424,6 +508,10 @@ impl PhysicalExtensionCodec for ScanCodec {
             Operator::Exchange(self.exchange_record(exchange, converter)?)
         } else if let Some(keys) = plan.downcast_ref::<JoinKeysExec>() {
             Operator::JoinKeys(self.join_keys_record(keys, converter)?)
+        } else if let Some(leading) = plan.downcast_ref::<LeadingRowsExec>() {
+            Operator::LeadingRows(self.leading_rows_record(leading, converter)?)
+        } else if plan.is::<SortedRanksExec>() {
+            Operator::SortedRanks(true)
         } else if plan.is::<ForgettingExec>() {
             Operator::Forgetting(true)
         } else if let Some(slicing) = plan.downcast_ref::<SlicingExec>() {

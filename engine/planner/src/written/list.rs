@@ -580,7 +580,7 @@ pub(super) static FUNCTIONS: &[Text] = &[
         "list_count",
         &[],
         "how many elements of a list are not NULL",
-        &[(X, "CASE WHEN x IS NOT NULL THEN coalesce(array_length(array_compact(x)), 0) END")],
+        &[(X, "CASE WHEN x IS NOT NULL THEN coalesce(array_length(array_compact(x)), arrow_cast(0, 'UInt64')) END")],
     ),
     text(
         Takes::Any,
@@ -589,7 +589,7 @@ pub(super) static FUNCTIONS: &[Text] = &[
         "how many different elements a list has but NULL",
         &[(
             X,
-            "CASE WHEN x IS NOT NULL THEN coalesce(array_length(array_distinct(array_compact(x))), 0) END",
+            "CASE WHEN x IS NOT NULL THEN coalesce(array_length(array_distinct(array_compact(x))), arrow_cast(0, 'UInt64')) END",
         )],
     ),
     text(

@@ -20,7 +20,7 @@ use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
@@ -45,6 +45,13 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
         all.chain([failing]).map(Arc::new).collect()
     });
     ALL.clone()
+}
+
+/// A call of `error`, of NULL's type.
+pub(crate) fn error_of(text: String) -> Expr {
+    static ERROR: LazyLock<Arc<ScalarUDF>> =
+        LazyLock::new(|| Arc::new(ScalarUDF::from(Failing::new())));
+    ERROR.call(vec![lit(text)])
 }
 
 /// What bodies are planned with: scalar functions, themselves among them, and no more.
