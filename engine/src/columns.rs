@@ -30,7 +30,7 @@ use crate::walk::{visit_expressions, visit_expressions_mut, walk_mut, walk_state
 
 /// What one COLUMNS stands for.
 #[derive(Debug, Clone, PartialEq)]
-enum Wanted {
+pub(crate) enum Wanted {
     /// All but those.
     All(Vec<ObjectName>),
     /// Those of a table but those.
@@ -43,10 +43,10 @@ enum Wanted {
 
 /// A column, as it is written and called.
 #[derive(Debug, Clone)]
-struct Column {
-    expr: Expr,
+pub(crate) struct Column {
+    pub expr: Expr,
     table: Option<String>,
-    name: String,
+    pub name: String,
 }
 
 impl Column {
@@ -65,7 +65,7 @@ impl Column {
     }
 
     /// The same of a name without a table. Without quotes it is also that of a column with capitals, if no other has it.
-    fn is_named(&self, written: &Ident, all: &[Self]) -> bool {
+    pub fn is_named(&self, written: &Ident, all: &[Self]) -> bool {
         let is_exact = |column: &Self| column.name == written.value;
         match written.quote_style.is_some() || all.iter().any(is_exact) {
             true => is_exact(self),
@@ -173,7 +173,10 @@ impl Session {
     }
 
     /// The columns of a SELECT's FROM that are wanted.
-    async fn columns_of(
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where there are none that are named; those of planning FROM.
+    pub(crate) async fn columns_of(
         &self,
         scopes: &[With],
         select: &Select,

@@ -6,21 +6,22 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::array::{Array, AsArray};
+use arrow::csv::ReaderBuilder;
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use bytes::Bytes;
+use chrono::{NaiveTime, Timelike};
 use datafusion::common::config::CsvOptions;
 use datafusion::datasource::file_format::csv::CsvFormat;
-use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
-use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore};
 
-/// Rows that are looked at where nobody says how many.
-pub(crate) const SAMPLED_ROWS: usize = 1000;
+use crate::csv_lines::{LeftOut, Records};
+use crate::rewritten_files::{Content, Rewrite, SAMPLED_ROWS, content};
+
 /// What separates values where no commas do.
 const DELIMITERS: [u8; 3] = *b";\t|";
 /// Bytes of a file that are looked at, at most.
@@ -33,14 +34,17 @@ pub(crate) struct CsvFiles {
     pub format: CsvFormat,
     /// Each with its columns.
     pub schemas: Vec<(String, Schema)>,
+    /// What is not read of them.
+    left_out: LeftOut,
 }
 
 impl CsvFiles {
-    /// Of files that are read as `format` says.
-    pub fn new(format: &CsvFormat) -> Self {
+    /// Of files that are read as `format` says, but for what is left out.
+    pub fn new(format: &CsvFormat, left_out: LeftOut) -> Self {
         Self {
             format: CsvFormat::default().with_options(format.options().clone()),
             schemas: Vec::new(),
+            left_out,
         }
     }
 
@@ -75,7 +79,7 @@ impl CsvFiles {
                 .options()
                 .schema_infer_max_rec
                 .unwrap_or(SAMPLED_ROWS);
-            let mut beginning = Beginning::read(&store, &file, self.format.options(), rows).await?;
+            let mut beginning = self.beginning(&store, &file, rows).await?;
             if self.schemas.is_empty()
                 && may_guess
                 && let Some(delimiter) = beginning
@@ -83,7 +87,7 @@ impl CsvFiles {
                     .await
             {
                 self.change(|format| format.with_delimiter(delimiter));
-                beginning = Beginning::read(&store, &file, self.format.options(), rows).await?;
+                beginning = self.beginning(&store, &file, rows).await?;
             }
             let options = self.format.options();
             if self.schemas.is_empty()
@@ -105,22 +109,21 @@ impl CsvFiles {
         Ok(())
     }
 
+    async fn beginning(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        file: &ObjectMeta,
+        rows: usize,
+    ) -> Result<Beginning> {
+        let options = self.format.options();
+        let parts = content(store, &file.location, options.compression.into()).await?;
+        let parts = self.left_out.of(options).rewritten(parts);
+        Beginning::read(parts, options, rows).await
+    }
+
     fn change(&mut self, change: impl FnOnce(CsvFormat) -> CsvFormat) {
         self.format = change(std::mem::take(&mut self.format));
     }
-}
-
-/// What is in a file when it is no longer compressed, part by part.
-///
-/// # Errors
-/// Those of the store.
-pub(crate) async fn content(
-    store: &Arc<dyn ObjectStore>,
-    location: &Path,
-    compression: FileCompressionType,
-) -> Result<BoxStream<'static, Result<Bytes>>> {
-    let parts = store.get(location).await?.into_stream();
-    compression.convert_stream(parts.map_err(DataFusionError::from).boxed())
 }
 
 /// The types of columns that have values of both.
@@ -140,6 +143,15 @@ pub(crate) fn with_types_of(schema: &Schema, other: &Schema) -> Schema {
     Schema::new(fields.collect::<Vec<_>>())
 }
 
+/// Whether a text is a time of day, `7:30:00.5`.
+fn is_time(text: &str) -> bool {
+    let mut signs = text.bytes();
+    // A leap second is none of a type.
+    signs.all(|byte| byte.is_ascii_digit() || b":.".contains(&byte))
+        && NaiveTime::parse_from_str(text, "%H:%M:%S%.f")
+            .is_ok_and(|time| time.nanosecond() < 1_000_000_000)
+}
+
 /// The first records of a file.
 struct Beginning {
     text: Bytes,
@@ -149,13 +161,7 @@ struct Beginning {
 }
 
 impl Beginning {
-    async fn read(
-        store: &Arc<dyn ObjectStore>,
-        file: &ObjectMeta,
-        options: &CsvOptions,
-        rows: usize,
-    ) -> Result<Self> {
-        let mut parts = content(store, &file.location, options.compression.into()).await?;
+    async fn read(mut parts: Content, options: &CsvOptions, rows: usize) -> Result<Self> {
         let mut text = Vec::new();
         let mut records = Records::new(options, rows.saturating_add(1));
         while !records.are_enough() && text.len() < MOST_BYTES {
@@ -186,7 +192,49 @@ impl Beginning {
     ) -> Result<Schema> {
         let text = stream::once(std::future::ready(Ok(self.text.clone())));
         let (schema, _) = format.infer_schema_from_stream(state, rows, text).await?;
-        Ok(schema)
+        let has_header = state.config_options().catalog.has_header;
+        let has_header = format.options().has_header.unwrap_or(has_header);
+        Ok(self.with_times(schema, format.options(), has_header))
+    }
+
+    /// The schema with times of day where all texts are so written, which DataFusion does not look for.
+    fn with_times(&self, schema: Schema, options: &CsvOptions, has_header: bool) -> Schema {
+        if !self.text.contains(&b':') {
+            return schema;
+        }
+        let texts = schema.fields().iter();
+        let texts = texts.map(|field| field.as_ref().clone().with_data_type(DataType::Utf8));
+        let texts = Arc::new(Schema::new(texts.collect::<Vec<_>>()));
+        let mut reader = ReaderBuilder::new(texts)
+            .with_header(has_header)
+            .with_delimiter(options.delimiter)
+            .with_quote(options.quote)
+            .with_truncated_rows(options.truncated_rows.unwrap_or(false))
+            .with_batch_size(self.records.max(1));
+        if let Some(escape) = options.escape {
+            reader = reader.with_escape(escape);
+        }
+        if let Some(comment) = options.comment {
+            reader = reader.with_comment(comment);
+        }
+        let batch = reader.build(self.text.as_ref()).ok();
+        // What can't be read is said where it is.
+        let Some(Ok(batch)) = batch.and_then(|mut batches| batches.next()) else {
+            return schema;
+        };
+        let fields = schema.fields().iter().zip(batch.columns());
+        let fields = fields.map(|(field, texts)| {
+            let texts = texts.as_string::<i32>();
+            let are_times = field.data_type().is_string()
+                && texts.null_count() < texts.len()
+                && texts.iter().flatten().all(is_time);
+            let of = match are_times {
+                true => DataType::Time64(TimeUnit::Nanosecond),
+                false => field.data_type().clone(),
+            };
+            field.as_ref().clone().with_data_type(of)
+        });
+        Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
     }
 
     /// What separates the values of all lines, where commas make one column of them, or not the same number in each.
@@ -238,98 +286,5 @@ impl Beginning {
         };
         let is_alike = self.records < 2 || !types.clone().any(is_name);
         Ok(is_alike && types.any(|(all, _)| !all.is_string() && !all.is_null()))
-    }
-}
-
-/// Finds where records end.
-struct Records {
-    quote: u8,
-    escape: Option<u8>,
-    delimiter: u8,
-    wanted: usize,
-    found: usize,
-    /// Behind the last one.
-    end: usize,
-    /// What was looked at.
-    at: usize,
-    place: Place,
-    have_line_ends: bool,
-}
-
-/// Where in a record a byte stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    FieldBegins,
-    Unquoted,
-    Quoted,
-    Escaped,
-    /// Behind a quote that ends a value, or is the first of two that stand for one.
-    Quote,
-}
-
-impl Records {
-    fn new(options: &CsvOptions, wanted: usize) -> Self {
-        Self {
-            quote: options.quote,
-            escape: options.escape,
-            delimiter: options.delimiter,
-            wanted,
-            found: 0,
-            end: 0,
-            at: 0,
-            place: Place::FieldBegins,
-            have_line_ends: false,
-        }
-    }
-
-    fn are_enough(&self) -> bool {
-        self.found >= self.wanted
-    }
-
-    /// Looks at what of `text` is new.
-    fn go_on(&mut self, text: &[u8]) {
-        while let Some(byte) = text.get(self.at).copied().filter(|_| !self.are_enough()) {
-            self.at += 1;
-            self.place = match self.place {
-                Place::Escaped => Place::Quoted,
-                Place::Quoted if Some(byte) == self.escape => Place::Escaped,
-                Place::Quoted if byte == self.quote => Place::Quote,
-                Place::Quoted => {
-                    self.have_line_ends |= byte == b'\n';
-                    Place::Quoted
-                }
-                Place::FieldBegins | Place::Quote if byte == self.quote => Place::Quoted,
-                _ if byte == b'\n' => {
-                    self.found += 1;
-                    self.end = self.at;
-                    Place::FieldBegins
-                }
-                _ if byte == self.delimiter => Place::FieldBegins,
-                _ => Place::Unquoted,
-            };
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn records_end_where_quotes_do() {
-        let text = b"a,b\n1,\"x\ny\"\n2,\"\"\"\n\"\n3,5\" pipe\n4,\"\"\n";
-        for part in 1..text.len() {
-            let mut records = Records::new(&CsvOptions::default(), usize::MAX);
-            let mut ends = Vec::new();
-            for end in (part..text.len()).step_by(part).chain([text.len()]) {
-                let before = records.found;
-                records.go_on(&text[..end]);
-                ends.extend((records.found > before).then_some(records.end));
-            }
-            assert_eq!((records.found, records.end), (5, text.len()), "{part}");
-            assert!(records.have_line_ends);
-            let of_records = [4, 12, 20, 30, text.len()];
-            assert!(ends.iter().all(|end| of_records.contains(end)), "{ends:?}");
-        }
     }
 }

@@ -1,4 +1,5 @@
-//! `glob('*.csv')`, the files of a pattern, and `read_text('*.txt')`, those with what is in them.
+//! `glob('*.csv')`, the files of a pattern, `read_text('*.txt')`, those with what is in them, and what Parquet files say of
+//! themselves.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::error::{Error, Result};
 use crate::files::{is_pattern, matching, parse_path, url_of};
+use crate::parquet_footers::Footers;
 
 /// What is told of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub(crate) enum FileList {
     Names,
     /// Names, contents, sizes and times.
     Texts,
+    /// What they say of themselves.
+    Footers(Footers),
 }
 
 /// Bytes of the files that are read as texts, at most: they are in memory together.
@@ -34,6 +38,9 @@ impl FileList {
         match function {
             "glob" => Some(Self::Names),
             "read_text" => Some(Self::Texts),
+            "parquet_file_metadata" => Some(Self::Footers(Footers::Files)),
+            "parquet_schema" => Some(Self::Footers(Footers::Schemas)),
+            "parquet_metadata" => Some(Self::Footers(Footers::Chunks)),
             _ => None,
         }
     }
@@ -41,7 +48,7 @@ impl FileList {
     /// The table of the files of some paths, by their names.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a file that is not there, is no text or too large; those of the store.
+    /// [`Error::Usage`] for a file that is not there, is no text or too large, or no Parquet; those of the store.
     pub async fn table(
         self,
         paths: &[String],
@@ -75,6 +82,7 @@ impl FileList {
         let names = StringArray::from_iter_values(files.iter().map(|(name, ..)| name));
         let names = Arc::new(names) as ArrayRef;
         let batch = match self {
+            Self::Footers(footers) => footers.of(&files).await?,
             Self::Names => RecordBatch::try_from_iter_with_nullable([("file", names, false)])?,
             Self::Texts => {
                 let sizes = files.iter().map(|(_, file, _)| file.size as i64);

@@ -11,13 +11,15 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::TableProvider;
 use datafusion::common::{Column, DFSchema};
 use datafusion::dataframe::DataFrame;
+use datafusion::datasource::file_format::csv::CsvFormat;
+use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::functions::core::expr_fn::nullif;
-use datafusion::logical_expr::{Expr, cast, lit};
+use datafusion::logical_expr::{Expr, cast, lit, try_cast};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::CopyToStatement;
 use datafusion::sql::sqlparser::ast::Value;
@@ -25,13 +27,15 @@ use futures::StreamExt;
 use glob::{MatchOptions, Pattern, PatternError};
 use url::Url;
 
-use crate::csv_files::{CsvFiles, SAMPLED_ROWS, with_types_of};
+use crate::csv_files::{CsvFiles, with_types_of};
+use crate::csv_lines::LeftOut;
 use crate::error::{Error, Result};
 use crate::folder_keys::with_types_of_keys;
-use crate::json_files::{JsonArrays, is_array};
+use crate::json_files::{Arrays, is_array, schema_of_arrays};
 use crate::named_files::NamedFiles;
-use crate::written_moments::WrittenMoments;
+use crate::rewritten_files::{RewrittenFormat, SAMPLED_ROWS};
 use crate::written_types::type_to_read;
+use crate::written_values::WrittenValues;
 
 /// How to read files whose format leaves questions open. Parquet and Arrow files answer them
 /// themselves.
@@ -72,6 +76,12 @@ pub struct FileOptions {
     pub date_format: Option<String>,
     /// CSV: the same of timestamps.
     pub timestamp_format: Option<String>,
+    /// CSV: what stands before the fraction of a number; `None`: a point.
+    pub decimal_separator: Option<char>,
+    /// CSV: so many lines at the beginning of each file are left out.
+    pub skipped_lines: usize,
+    /// CSV: lines are left out that have too few or too many values, or one that is not of its column's type.
+    pub ignore_errors: bool,
     /// CSV: lines may have fewer values than there are columns, and NULL for the others.
     pub missing_values: bool,
     /// CSV: files of different columns are one table of all of them, with NULL where a file has none.
@@ -87,6 +97,8 @@ impl FileOptions {
             || self.union_by_name
             || self.date_format.is_some()
             || self.timestamp_format.is_some()
+            || self.decimal_separator.is_some()
+            || self.ignore_errors
     }
 }
 
@@ -143,8 +155,8 @@ fn table(
     })
 }
 
-/// Opens files as [`open`] does, and takes as well what it does not of [`FileOptions`]: `null`, `union_by_name` and the
-/// formats of dates and timestamps.
+/// Opens files as [`open`] does, and takes as well what it does not of [`FileOptions`]: `null`, `union_by_name`,
+/// `ignore_errors`, and how dates, timestamps and numbers are written.
 pub(crate) async fn read(
     context: &SessionContext,
     paths: &[String],
@@ -162,8 +174,16 @@ pub(crate) async fn read(
         .is_some_and(|options| options.format.get_ext() == "csv");
     let null = options.null.as_deref().filter(|_| is_csv);
     let (dates, timestamps) = (&options.date_format, &options.timestamp_format);
-    let moments = WrittenMoments::new(dates.as_deref(), timestamps.as_deref());
-    let moments = moments.filter(|_| is_csv);
+    let separator = options.decimal_separator;
+    let written = WrittenValues::new(dates.as_deref(), timestamps.as_deref(), separator);
+    let written = written.filter(|_| is_csv);
+    let ignores_errors = options.ignore_errors && is_csv;
+    if ignores_errors && (dates.is_some() || timestamps.is_some()) {
+        return Err(Error::usage(
+            "ignore_errors is not there beside dateformat and timestampformat; read the column as text, \
+             types = {'d': 'VARCHAR'}, and take try_strptime(d, format)",
+        ));
+    }
     // DataFusion 55 heeds `null_regex` when it infers a CSV file's schema, but not when it reads
     // the file: so fields are read as text, compared, and then given their type.
     let is_said = |name: &str| {
@@ -172,21 +192,23 @@ pub(crate) async fn read(
     };
     // What looks like a date of ISO 8601 is one.
     let is_written = |field: &Field| {
-        let is_of = |moments: WrittenMoments<'_>| moments.are_of(field.data_type());
-        field.data_type().is_string() || is_said(field.name()) && moments.is_some_and(is_of)
+        let is_of = |written: WrittenValues<'_>| written.are_of(field.data_type());
+        field.data_type().is_string() || is_said(field.name()) && written.is_some_and(is_of)
     };
     let before = schema.clone();
     let read_as = typed(&schema, |field| {
-        (null.is_some() || is_written(field)).then_some(DataType::Utf8View)
+        let is_text = null.is_some() || ignores_errors || is_written(field);
+        is_text.then_some(DataType::Utf8View)
     });
     let frame = context.read_table(table(config, read_as, options)?)?;
-    if null.is_none() && moments.is_none() {
+    if null.is_none() && written.is_none() && !ignores_errors {
         return Ok(frame);
     }
-    let schema = match moments {
-        Some(moments) => with_moments(&frame, schema, moments, options.sample_rows).await?,
+    let schema = match written {
+        Some(written) => with_written(&frame, schema, written, options.sample_rows).await?,
         None => schema,
     };
+    let mut are_values = Vec::new();
     let columns = frame.schema().iter().map(|(table, read)| {
         let column = Expr::Column(Column::from((table, read)));
         // Another one is made of the path.
@@ -199,21 +221,33 @@ pub(crate) async fn read(
             None => column,
         };
         let was_written = before.field_with_name(read.name()).is_ok_and(is_written);
-        let value = match moments.filter(|_| was_written) {
-            Some(moments) => moments.read(text, field.data_type()),
-            None => cast(text, field.data_type().clone()),
+        let value = match written.filter(|_| was_written) {
+            Some(written) => written.read(text.clone(), field.data_type()),
+            None => cast(text.clone(), field.data_type().clone()),
+        };
+        let value = match value {
+            Expr::Cast(of) if ignores_errors => {
+                let value = try_cast(*of.expr, of.field.data_type().clone());
+                are_values.push(text.is_null().or(value.clone().is_not_null()));
+                value
+            }
+            value => value,
         };
         value.alias(read.name())
     });
     let columns: Vec<_> = columns.collect();
-    Ok(frame.select(columns)?)
+    let rows = match are_values.into_iter().reduce(Expr::and) {
+        Some(are_values) => frame.filter(are_values)?,
+        None => frame,
+    };
+    Ok(rows.select(columns)?)
 }
 
-/// The schema with dates and timestamps where the first rows have texts that are so written.
-async fn with_moments(
+/// The schema with dates, timestamps and numbers where the first rows have texts that are so written.
+async fn with_written(
     frame: &DataFrame,
     schema: Schema,
-    moments: WrittenMoments<'_>,
+    written: WrittenValues<'_>,
     rows: Option<usize>,
 ) -> Result<Schema> {
     let rows = frame.clone().limit(0, Some(rows.unwrap_or(SAMPLED_ROWS)))?;
@@ -222,7 +256,7 @@ async fn with_moments(
     Ok(typed(&schema, |field| {
         let texts = rows.column_by_name(field.name());
         let texts = texts.filter(|_| field.data_type().is_string());
-        texts.and_then(|texts| moments.found_in(texts))
+        texts.and_then(|texts| written.found_in(texts))
     }))
 }
 
@@ -258,6 +292,7 @@ async fn read_by_name(
             frames.push(Box::pin(read(context, &file, &options, target)).await?);
         }
     }
+    let mut frames = with_texts_of(frames)?;
     // In pairs, then pairs of these: each union looks at all columns of those below it.
     while frames.len() > 1 {
         let mut pairs = Vec::with_capacity(frames.len().div_ceil(2));
@@ -272,6 +307,37 @@ async fn read_by_name(
     }
     let all = frames.pop();
     all.ok_or_else(|| Error::usage(format!("no file matches '{}'", paths.join("', '"))))
+}
+
+/// Frames whose columns are texts where those of one name are texts in one and something else in another, or times of
+/// day or dates in one and numbers in another.
+fn with_texts_of(frames: Vec<DataFrame>) -> Result<Vec<DataFrame>> {
+    let mut types: HashMap<String, Vec<DataType>> = HashMap::new();
+    for field in frames.iter().flat_map(|frame| frame.schema().fields()) {
+        let of = types.entry(field.name().clone()).or_default();
+        of.push(field.data_type().clone());
+    }
+    let is_mixed = |name: &str| {
+        types.get(name).is_some_and(|types| {
+            types.iter().any(|of| of.is_string() || of.is_temporal())
+                && types.iter().any(|of| *of != types[0])
+        })
+    };
+    if !types.keys().any(|name| is_mixed(name)) {
+        return Ok(frames);
+    }
+    let frames = frames.into_iter().map(|frame| {
+        let columns = frame.schema().iter().map(|(table, field)| {
+            let column = Expr::Column(Column::from((table, field)));
+            match is_mixed(field.name()) {
+                true => cast(column, DataType::Utf8View).alias(field.name()),
+                false => column,
+            }
+        });
+        let columns: Vec<_> = columns.collect();
+        Ok(frame.select(columns)?)
+    });
+    frames.collect()
 }
 
 /// What to list, and the schema to read it with.
@@ -300,13 +366,25 @@ async fn listing_config(
     let mut listing = listing_options(first_path, first, options, state).await?;
     let format = listing.format.get_ext();
     let is_text = format == "csv" || format == "json";
-    if let Some(json) = listing.format.downcast_ref()
-        && is_array(json, first, &listing.file_extension, state).await?
-    {
-        listing.format = Arc::new(JsonArrays::new(json));
-    }
+    let arrays = match listing.format.downcast_ref::<JsonFormat>() {
+        Some(json) if is_array(json, first, &listing.file_extension, state).await? => {
+            Some(JsonFormat::default().with_options(json.options().clone()))
+        }
+        _ => None,
+    };
     let urls = files.iter().map(|(_, url)| url.clone()).collect();
+    let left_out = LeftOut {
+        lines: options.skipped_lines,
+        misfits: options.ignore_errors,
+        columns: Some(options.columns.len()).filter(|columns| *columns > 0),
+    };
     if !options.columns.is_empty() {
+        if let Some(csv) = listing.format.downcast_ref::<CsvFormat>()
+            && left_out.is_any()
+        {
+            let lines = Arc::new(left_out.of(csv.options()));
+            listing.format = Arc::new(RewrittenFormat::new(listing.format, lines));
+        }
         let columns = options.columns.iter();
         let columns = columns.map(|(name, data_type)| {
             let data_type = type_of(data_type, state)?;
@@ -315,7 +393,8 @@ async fn listing_config(
         let schema = Schema::new(columns.collect::<Result<Vec<_>>>()?);
         return Ok((listed(urls, listing, state).await?, schema));
     }
-    let mut csv = listing.format.downcast_ref().map(CsvFiles::new);
+    let csv = listing.format.downcast_ref();
+    let mut csv = csv.map(|csv| CsvFiles::new(csv, left_out.clone()));
     let mut schema = Schema::empty();
     for (path, url) in &files {
         let unreadable =
@@ -330,8 +409,15 @@ async fn listing_config(
             looked_at.await.map_err(unreadable)?;
             continue;
         }
-        let inferred = listing.infer_schema(state, url).await.map_err(unreadable)?;
-        schema = Schema::try_merge([schema, inferred.as_ref().clone()]).map_err(|e| {
+        let inferred = match &arrays {
+            Some(json) => schema_of_arrays(json, url, &listing.file_extension, state).await,
+            None => {
+                let inferred = listing.infer_schema(state, url).await;
+                inferred.map(|inferred| inferred.as_ref().clone())
+            }
+        };
+        let inferred = inferred.map_err(unreadable)?;
+        schema = Schema::try_merge([schema, inferred]).map_err(|e| {
             Error::usage(format!(
                 "the columns of '{path}' don't fit those of '{first_path}': {e}"
             ))
@@ -339,7 +425,14 @@ async fn listing_config(
     }
     if let Some(csv) = csv {
         schema = of_all(&csv.schemas)?;
-        listing.format = Arc::new(csv.format);
+        let lines = Arc::new(left_out.of(csv.format.options()));
+        listing.format = match left_out.is_any() {
+            true => Arc::new(RewrittenFormat::new(Arc::new(csv.format), lines)),
+            false => Arc::new(csv.format),
+        };
+    }
+    if let Some(json) = arrays {
+        listing.format = Arc::new(RewrittenFormat::new(Arc::new(json), Arc::new(Arrays)));
     }
     let target = target.filter(|_| is_text);
     let schema = renamed(&schema, &options.names)?;
@@ -620,7 +713,9 @@ async fn listing_options(
         if let Some(header) = options.header {
             settings.insert("format.has_header".into(), header.to_string());
         }
-        if let Some(delimiter) = options.delimiter {
+        // A comma in numbers separates no values.
+        let other = (options.decimal_separator == Some(',')).then_some(';');
+        if let Some(delimiter) = options.delimiter.or(other) {
             settings.insert("format.delimiter".into(), delimiter.to_string());
         }
         if let Some(null) = &options.null {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::array::Int64Array;
 use arrow::datatypes::DataType;
-use datafusion::common::{exec_datafusion_err, exec_err};
+use datafusion::common::exec_err;
 use datafusion::logical_expr::{
     ColumnarValue, CreateMemoryTable, DdlStatement, Expr, LogicalPlan, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -279,6 +279,24 @@ pub(crate) fn next_numbers(database: &Arc<Database>, column: &str, generated: Ge
     ScalarUDF::new_from_impl(next).call(Vec::new())
 }
 
+/// So many values that a sequence has given to nobody; `of` says whose it is.
+///
+/// # Errors
+/// [`Error::Usage`] where there are no more of them; those of the catalog.
+pub(crate) fn next_values(
+    database: &Database,
+    generated: Generated,
+    count: usize,
+    of: impl Fn() -> String,
+) -> Result<Int64Array> {
+    let numbers = database.take_numbers(generated.sequence, count as u64)?;
+    let values = numbers.map(|number| {
+        let value = generated.value(number);
+        value.ok_or_else(|| Error::usage(format!("the numbers of {} are used up", of())))
+    });
+    values.collect()
+}
+
 #[derive(Debug)]
 struct Next {
     database: Arc<Database>,
@@ -318,17 +336,8 @@ impl ScalarUDFImpl for Next {
         &self,
         args: ScalarFunctionArgs,
     ) -> datafusion::error::Result<ColumnarValue> {
-        let rows = args.number_rows as u64;
-        let numbers = self.database.take_numbers(self.generated.sequence, rows);
-        let numbers = numbers.map_err(Error::Storage)?;
-        let values = numbers.map(|number| {
-            let value = self.generated.value(number);
-            value.ok_or_else(|| {
-                let column = &self.column;
-                exec_datafusion_err!("the numbers of column '{column}' are used up")
-            })
-        });
-        let values = values.collect::<datafusion::error::Result<Int64Array>>()?;
+        let of = || format!("column '{}'", self.column);
+        let values = next_values(&self.database, self.generated, args.number_rows, of)?;
         Ok(ColumnarValue::Array(Arc::new(values)))
     }
 }

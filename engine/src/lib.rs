@@ -22,13 +22,13 @@
 // What stands on nothing: errors, names, memory and stores of files.
 mod bounded;
 mod cache;
-mod csv_files;
 mod error;
 mod folder_keys;
 mod interval_units;
 mod memory;
 mod names;
 mod precedence;
+mod rewritten_files;
 mod row_ids;
 mod spill;
 mod stores;
@@ -36,9 +36,13 @@ mod types;
 mod walk;
 mod written_types;
 
+mod csv_lines;
 mod json_files;
 mod named_files;
-mod written_moments;
+mod parquet_footers;
+mod written_values;
+
+mod csv_files;
 
 // Who may do what, files as tables, statements in other words, and statements as plans.
 mod depth;
@@ -59,6 +63,7 @@ mod clauses;
 mod defaults;
 mod distributed;
 mod exact;
+mod fewer_names;
 mod from_first;
 mod information_schema;
 mod past;
@@ -102,6 +107,8 @@ mod catalog;
 mod change;
 mod load;
 
+mod named_sequences;
+
 // An open database and its sessions, and what a node holds that is not the head.
 mod session;
 
@@ -141,6 +148,7 @@ mod prepare;
 mod put;
 mod shown_tables;
 mod statements;
+mod whole_rows;
 
 // Ways in.
 pub mod server;

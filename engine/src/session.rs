@@ -35,12 +35,14 @@ use crate::catalog::FlashCatalog;
 use crate::constraints::Constraints;
 use crate::distributed::{DistributedPlanner, WorkerParts, Workers};
 use crate::error::Result;
+use crate::fewer_names::FewerNames;
 use crate::file_tables::FileTables;
 use crate::gate::GatedPlanner;
 use crate::grants::Principal;
 use crate::information_schema::TypesOfColumns;
 use crate::macros::Macros;
 use crate::memory::StorageMemory;
+use crate::named_sequences::tell_sequences;
 use crate::names::CATALOG;
 use crate::own_statement::PreparedStatements;
 use crate::queries::Queries;
@@ -407,6 +409,7 @@ impl Session {
             .with_catalog_list(catalogs)
             .with_type_planner(Arc::clone(&types) as _)
             .with_relation_planners(vec![
+                Arc::new(FewerNames),
                 Arc::new(TypesOfColumns),
                 Arc::new(StoreRelations::new(
                     Arc::clone(catalog.workspace()),
@@ -434,6 +437,7 @@ impl Session {
         tell_of_session(&context, &principal.name);
         let variables = Arc::default();
         tell_variables(&context, &variables);
+        tell_sequences(&context, &catalog, &principal);
         files.use_session(context.state_weak_ref());
         types.use_session(context.state_weak_ref());
         catalog.views().use_session(context.state_weak_ref());

@@ -1,4 +1,4 @@
-//! What is short: variables, macros, PRAGMA and ANALYZE.
+//! What is short: variables, macros, sequences, PRAGMA and ANALYZE.
 
 use arrow::array::Array;
 use datafusion::common::ScalarValue;
@@ -13,11 +13,34 @@ use flashmesh_storage::table::{TEMPORARY_SCHEMA, is_temporary};
 
 use crate::Session;
 use crate::error::{Error, Result};
+use crate::named_sequences::check_sequence;
 use crate::own_statement::{MacroStatement, OwnStatement, VariableStatement};
 use crate::parameters::Values;
 use crate::pragmas::{Pragma, columns_of_table, tables_of_schema};
 
 impl Session {
+    /// Says DROP SEQUENCE as DROP TABLE.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a table that is no sequence.
+    pub(crate) fn drop_sequences(&self, statement: &mut ast::Statement) -> Result<()> {
+        let ast::Statement::Drop {
+            object_type: object_type @ ast::ObjectType::Sequence,
+            names,
+            ..
+        } = statement
+        else {
+            return Ok(());
+        };
+        for name in names {
+            if let Some(table) = self.changed_table(name) {
+                check_sequence(name, &table)?;
+            }
+        }
+        *object_type = ast::ObjectType::Table;
+        Ok(())
+    }
+
     /// The plan of `SET VARIABLE` or, without a value, RESET.
     pub(crate) async fn plan_variable(
         &self,

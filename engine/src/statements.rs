@@ -38,7 +38,7 @@ use crate::error::{Error, Result};
 use crate::files::parse_path;
 use crate::gate;
 use crate::generated;
-use crate::information_schema::with_description;
+use crate::information_schema::{described_table, with_description};
 use crate::literal_rows::LiteralRows;
 use crate::macros::parsed_macro;
 use crate::merge;
@@ -140,11 +140,15 @@ impl Session {
         let mut state = self.context().state();
         variables.declare(&mut state);
         let mut statement = statement;
+        if let ParsedStatement::Statement(statement) = &mut statement {
+            self.drop_sequences(statement)?;
+        }
         self.macros().write_out(&mut statement)?;
         self.write_out_shown(&mut statement, variables).await?;
         self.write_out_pivots(&mut statement, variables).await?;
         self.write_out_limits(&mut statement, variables).await?;
         self.write_out_columns(&mut statement, variables).await?;
+        self.write_out_rows(&mut statement, variables).await?;
         self.write_out_fields(&mut statement, variables).await?;
         self.write_out_orders(&mut statement, variables).await;
         self.write_out_names(&mut statement, variables).await?;
@@ -217,7 +221,9 @@ impl Session {
         }
         let not_null = declared_not_null(&statement);
         let declares_columns = declares_columns(&statement);
-        let mut plan = with_description(plan_literals(&state, statement).await?)?;
+        let described = described_table(&statement).and_then(|name| self.changed_table(name));
+        let plan = plan_literals(&state, statement).await?;
+        let mut plan = with_description(plan, described.as_deref())?;
         plan = with_settled_types(plan, declares_columns, &state)?;
         if let Some(not_null) = not_null {
             plan = with_declared(plan, &not_null)?;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
 use datafusion::common::datatype::DataTypeExt;
-use datafusion::common::{not_impl_err, plan_datafusion_err};
+use datafusion::common::{not_impl_err, plan_datafusion_err, plan_err};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::planner::TypePlanner;
@@ -146,6 +146,11 @@ impl TypePlanner for SqlTypes {
             SqlType::HugeInt | SqlType::Int128 => DataType::Decimal128(38, 0),
             // From 25 bits on these are doubles.
             SqlType::Float(ExactNumberInfo::Precision(25..)) => DataType::Float64,
+            SqlType::Enum(..) => {
+                return plan_err!(
+                    "ENUM is no type here; write VARCHAR, in a table with CHECK (x IN ('a', 'b'))"
+                );
+            }
             SqlType::Double(_) => DataType::Float64,
             SqlType::Map(key, value) => match (self.within(key)?, self.within(value)?) {
                 (Some(key), Some(value)) => map_of(key, value),

@@ -1,12 +1,13 @@
 """CSV files are read as DuckDB reads them: by what is in them, where nobody says how."""
 
 import csv
-import os
+import gzip
 import random
 
 import duckdb
 import flashmesh
 import pytest
+from seeds import SEED
 
 FILES = {
     "headers": "a,b\n1,x\n2,y\n",
@@ -27,6 +28,9 @@ FILES = {
     "tabs": "a\tb\n1\tx\n",
     "bars": "a|b|c\n1|x|2.5\n2|y|3\n",
     "one column": "name\nann\nbob\n",
+    "times of day": "t,s\n12:30:01,x\n01:02:03.25,\n,y\n",
+    "what is not always a time of day": "t,s\n12:30:01,x\n7 pm,y\n",
+    "times of day without headers": "1,12:30:01\n2,01:02:03\n",
 }
 
 
@@ -72,9 +76,7 @@ def test_what_is_said_of_headers_counts(tmp_path):
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_long_files_with_line_ends_in_values(tmp_path, compression):
-    seed = int(os.environ.get("FLASHMESH_SEED", random.randrange(1 << 32)))
-    print("seed", seed)
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     pieces = ["plain", "line\nend", 'a "quote"', "comma, and\n\n\nmore", "ä" * 50, "\n", ";"]
     rows = [(i, rng.choice(pieces) + rng.choice(pieces) * rng.randrange(20), i / 4) for i in range(20_000)]
     file = tmp_path / ("f.csv" + (".gz" if compression else ""))
@@ -95,6 +97,75 @@ def test_long_files_with_line_ends_in_values(tmp_path, compression):
         assert con.execute("SELECT * FROM t ORDER BY id").fetchall() == rows
         con.execute(f"COPY t TO '{tmp_path}/back.csv'")
         assert con.execute(f"SELECT id, s, x FROM '{tmp_path}/back.csv' ORDER BY id").fetchall() == rows
+
+
+# Name, text, and how it is read.
+SAID = [
+    ("skipped", 'some "report\nof, 2024\n\na,b\n1,x\n2,y\n', "skip = 3"),
+    ("skipped, names too", "a,b\n1,x\n2,y\n", "skip = 1, names = ['n', 's']"),
+    ("skipped to the end", "a,b\n1,x\n", "skip = 1, header = true"),
+    ("commas in numbers", "n;s\n1,5;x\n-2,25;y\n;z\n", "decimal_separator = ','"),
+    ("commas in some numbers", "n|s\n1|x\n2,25|y\n", "decimal_separator = ',', delim = '|'"),
+    ("commas in decimals", "n|s\n1,25|x\n2,5|y\n", "decimal_separator = ',', delim = '|', types = {'n': 'DECIMAL(9, 2)'}"),
+    ("too few and too many", "a,b\n1,x\n2\n3,y,z\n4,w\n", "ignore_errors = true, header = true, delim = ','"),
+    ("of other types", "a,b\n1,x\nzwei,y\n,z\n4,w\n", "ignore_errors = true, types = {'a': 'INT'}, delim = ','"),
+    ("of other types than columns", "1,2\n3,x\n5\n7,8\n", "ignore_errors = true, columns = {'a': 'INT', 'b': 'INT'}, header = false"),
+    ("quotes doubled by a sign", 'a,b\n1,"x ""y"" z"\n2,"u\nv"\n3\n', "ignore_errors = true, escape = '\"', quote = '\"', header = true, delim = ','"),
+    ("lines of separators", "a\tb\tc\n1\t2\t3\n\t\n\n4\t5\t6\n", "ignore_errors = true, header = true, delim = '\t'"),
+    ("beside a text for NULL", "a,b\n1,-\n-,2\nx,3\n", "ignore_errors = true, nullstr = '-', types = {'a': 'INT'}, header = true"),
+]
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+@pytest.mark.parametrize(("name", "text", "options"), SAID, ids=[name for name, _, _ in SAID])
+def test_files_are_read_as_is_said(tmp_path, name, text, options, ending):
+    file = tmp_path / f"f.{ending}"
+    file.write_bytes(gzip.compress(text.encode()) if ending == "csv.gz" else text.encode())
+    query = f"SELECT * FROM read_csv('{file}', {options}) ORDER BY ALL NULLS LAST"
+    expected = duckdb.sql(query).fetchall()
+    with flashmesh.connect() as con:
+        assert con.execute(query).fetchall() == expected
+        con.execute(f"CREATE TABLE t AS {query}")
+        assert con.execute("SELECT * FROM t ORDER BY ALL NULLS LAST").fetchall() == expected
+
+
+def test_errors_are_ignored_wherever_parts_of_files_end(tmp_path):
+    rng = random.Random(SEED)
+    rows = []
+    for row in range(30_000):
+        value = str(row) if rng.random() < 0.9 else rng.choice(["x", "1.5x", "", "99999999999999999999"])
+        text = rng.choice(["plain", '"a, ""b""\nc"', "", "ä"])
+        rows.append(",".join([value, text] + ["more"] * rng.choice([0] * 20 + [1])))
+        rows.extend(["alone"] * rng.choice([0] * 20 + [1]))
+    file = tmp_path / "f.csv"
+    file.write_text("n,s\n" + "\n".join(rows))
+    query = f"SELECT count(*), count(n), sum(n), count(s), sum(length(s)) FROM read_csv('{file}', header = true, delim = ',', quote = '\"', types = {{'n': 'BIGINT', 's': 'VARCHAR'}}, ignore_errors = true)"
+    with flashmesh.connect() as con:
+        assert con.execute(query).fetchall() == duckdb.sql(query).fetchall()
+
+
+def test_files_of_other_types_are_one_table_by_name(tmp_path):
+    for number, text in enumerate(["t,d\n12:30:00,2024-01-01\n", "t,d\nlate,never\n", "d\n2024-01-02\n"]):
+        (tmp_path / f"{number}.csv").write_text(text)
+    with flashmesh.connect() as con:
+        query = f"SELECT * FROM read_csv('{tmp_path}/*.csv', union_by_name = true, header = true) ORDER BY ALL"
+        expected = [("12:30:00", "2024-01-01"), ("late", "never"), (None, "2024-01-02")]
+        assert con.execute(query).fetchall() == expected
+
+
+def test_errors_are_told_where_they_are_not_ignored(tmp_path):
+    file = tmp_path / "f.csv"
+    file.write_text("a,b\n1,x\n2\n")
+    with flashmesh.connect() as con:
+        for options, why in [
+            ("delim = ','", "unequal lengths"),
+            ("ignore_errors = true, dateformat = '%d'", "try_strptime"),
+            ("skip = -1", "skip can't be -1"),
+            ("skip = 'x'", "skip can't be 'x'"),
+            ("decimal_separator = ''", "decimal_separator can't be ''"),
+        ]:
+            with pytest.raises(flashmesh.Error, match=why):
+                con.execute(f"SELECT * FROM read_csv('{file}', {options})").fetchall()
 
 
 def test_files_of_one_table_have_its_columns_in_one_order(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import threading
 
 import duckdb
 import flashmesh
@@ -54,6 +55,23 @@ SCRIPTS = [
     ["CREATE VIEW v AS SELECT COLUMNS('a.'), a1 ** 2 AS c FROM t WHERE b GLOB '[xy]'", "SELECT * FROM v ORDER BY 1"],
     ["CREATE MACRO plus(x) AS x + 1", "CREATE VIEW v AS SELECT plus(a1) AS c FROM t", "SELECT * FROM v ORDER BY 1"],
     ["CHECKPOINT", "ANALYZE", "ANALYZE t", "SELECT count(*) FROM t"],
+    ["CREATE SEQUENCE s", "SELECT nextval('s')", "SELECT nextval('s') + 1, currval('s') FROM range(3)"],
+    ["CREATE SEQUENCE s START 10 INCREMENT BY 5", "SELECT nextval('s'), nextval('S')"],
+    ["CREATE SEQUENCE s INCREMENT BY -2 START WITH -3", "INSERT INTO t SELECT nextval('s'), a1, b FROM t ORDER BY a1", "SELECT * FROM t ORDER BY ALL"],
+    ["CREATE SEQUENCE s START 5", "CREATE SEQUENCE IF NOT EXISTS s", "SELECT nextval('s')"],
+    ["CREATE TEMP SEQUENCE s MINVALUE 7", "SELECT nextval('s')"],
+    ["CREATE SEQUENCE s INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START 4 NO CYCLE", "SELECT nextval('s')"],
+    [
+        "CREATE SEQUENCE s START 100",
+        "CREATE TABLE c (id INTEGER PRIMARY KEY DEFAULT nextval('s'), x TEXT)",
+        "INSERT INTO c (x) VALUES ('a'), ('b')",
+        "INSERT INTO c SELECT nextval('s'), b FROM t WHERE b IS NOT NULL",
+        "INSERT INTO c BY NAME SELECT 'd' AS x",
+        "SELECT min(id), max(id), count(DISTINCT id), count(x) FROM c",
+    ],
+    ["CREATE SCHEMA k", "CREATE SEQUENCE k.s START 3", "SELECT nextval('k.s')"],
+    ["CREATE SEQUENCE s", "DROP SEQUENCE s", "DROP SEQUENCE IF EXISTS s", "CREATE SEQUENCE s START 2", "SELECT nextval('s')"],
+    ["CREATE SEQUENCE s", "BEGIN", "SELECT nextval('s')", "ROLLBACK", "SELECT nextval('s')"],
 ]
 
 
@@ -123,6 +141,45 @@ def test_what_is_wrong_is_said(engines, statement: str, says: str) -> None:
     with pytest.raises(Exception, match=".") as refused:
         own.execute(statement).fetchall()
     assert says in str(refused.value)
+
+
+def test_sequences_give_each_number_once(tmp_path) -> None:
+    given = []
+    for _ in range(2):
+        with flashmesh.connect(tmp_path / "db") as con:
+            con.execute("CREATE SEQUENCE IF NOT EXISTS s")
+            with pytest.raises(flashmesh.Error, match="has given nothing in this session"):
+                con.execute("SELECT currval('s')").fetchall()
+
+            def some(cursor=con) -> None:
+                given.extend(value for (value,) in cursor.execute("SELECT nextval('s') FROM range(100)").fetchall())
+
+            threads = [threading.Thread(target=some) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert con.execute("SELECT count(*) FROM s").fetchall() == [(0,)]
+    assert sorted(given) == list(range(1, 801))
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("DROP SEQUENCE t", "'t' is a table, and no sequence"),
+        ("SELECT nextval('t')", "'t' is a table, and no sequence"),
+        ("SELECT nextval('nope')", "CREATE SEQUENCE nope makes it"),
+        ("SELECT nextval(b) FROM t", "in quotes"),
+        ("CREATE SEQUENCE s MAXVALUE 5", "MAXVALUE 5"),
+        ("CREATE SEQUENCE s CYCLE", "CYCLE"),
+        ("CREATE SEQUENCE s INCREMENT 0", "one value again"),
+        ("CREATE SEQUENCE s OWNED BY t.a1", "OWNED BY t.a1"),
+    ],
+)
+def test_what_no_sequence_does_is_said(engines, statement: str, says: str) -> None:
+    with pytest.raises(flashmesh.Error, match=says):
+        engines[0].execute(statement).fetchall()
+    assert engines[0].execute("SELECT count(*) FROM t").fetchall() == [(3,)]
 
 
 def test_macros_take_what_they_say(engines) -> None:

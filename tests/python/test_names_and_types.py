@@ -210,7 +210,6 @@ def test_what_a_database_says_of_itself(own) -> None:
         ("INSTALL httpfs", "are read without one"),
         ("LOAD httpfs", "are read without one"),
         ("ATTACH 'other.db' AS other", "connection of its own"),
-        ("CREATE SEQUENCE numbers", "AS IDENTITY"),
         ("CREATE TYPE mood AS ENUM ('a', 'b')", "CHECK"),
     ):
         with pytest.raises(flashmesh.Error, match=way_out):

@@ -184,6 +184,57 @@ QUERIES = [
     "SELECT a, grouping_id(a) FROM d GROUP BY ROLLUP (a) ORDER BY 1, 2",
     "SELECT date_trunc('decade', a), date_trunc('century', a), date_trunc('millennium', b + i) FROM m ORDER BY ALL",
     "SELECT b + INTERVAL (1) DAY, b - INTERVAL (2) HOURS FROM m ORDER BY ALL",
+    # Rows of tables.
+    "SELECT t FROM t ORDER BY id",
+    "SELECT x, x.a FROM t AS x WHERE x.id > 1 ORDER BY x.id",
+    "SELECT list(u ORDER BY u.id), max(t.id) FROM t JOIN u USING (id)",
+    "SELECT to_json(t)::VARCHAR FROM t ORDER BY id",
+    "SELECT T, u FROM t LEFT JOIN u ON t.id = u.id ORDER BY t.id",
+    "WITH t AS (SELECT 1 AS x, 'y' AS z) SELECT t FROM t",
+    "SELECT q.a + (SELECT max(t.id) FROM t), q FROM (SELECT a FROM u) q ORDER BY 1",
+    "SELECT s FROM (SELECT s FROM s) ORDER BY ALL",
+    "SELECT d FROM (SELECT 1 AS d, 2 AS e) d",
+    "SELECT list_transform([1, 2], lambda t : t + 1), id FROM t ORDER BY id",
+    "SELECT x FROM range(3) x ORDER BY x",
+    "SELECT sum(x), max(x) + 1 FROM range(4) x",
+    "SELECT g FROM generate_series(1, 3) g WHERE g > 1 ORDER BY g",
+    "SELECT x FROM unnest([1, 2]) AS x ORDER BY x",
+    "SELECT w.id, x FROM (SELECT id, [a, b] AS xs FROM t) w, unnest(w.xs) AS x ORDER BY ALL NULLS LAST",
+    "SELECT k, K + 1 FROM (SELECT id AS \"K\" FROM t) k ORDER BY 1",
+    "SELECT s.j.t.a, (s.j).t.a + s.a FROM s",
+    "SELECT q.l[1], q.l[1] + q.l[2] FROM (SELECT [a, id] AS l FROM t) q ORDER BY ALL",
+    "WITH w AS (SELECT a FROM (SELECT id AS a FROM t) a) SELECT * FROM w ORDER BY 1",
+    "WITH k AS (SELECT 1 AS k), j AS (SELECT k FROM k) SELECT * FROM j",
+    "WITH w AS (SELECT x FROM (VALUES (1)) x(x)) SELECT * FROM w",
+    "WITH RECURSIVE n AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM n WHERE n < 3) SELECT n FROM n ORDER BY 1",
+    "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 3), m AS (SELECT n FROM n) SELECT * FROM m ORDER BY 1",
+    "WITH RECURSIVE t AS (SELECT 1 AS t UNION ALL SELECT t + 1 FROM t WHERE t < 3) SELECT t FROM t ORDER BY 1",
+    "WITH w AS (SELECT t FROM t) SELECT * FROM w ORDER BY ALL",
+    "WITH w AS (SELECT x FROM t AS x), v AS (SELECT w FROM w) SELECT v FROM v ORDER BY ALL",
+    "WITH w AS (WITH t AS (SELECT 5 AS t) SELECT t FROM t) SELECT * FROM w",
+    "SELECT * FROM (WITH w AS (SELECT count(t) AS n FROM t) SELECT n FROM w)",
+    # Fewer names than columns.
+    "SELECT q.a, a_1 FROM t AS q(a) ORDER BY 1",
+    "SELECT p FROM t AS q(p) ORDER BY p",
+    "SELECT * FROM t AS q(p, r) ORDER BY p",
+    "SELECT q.p, q.b, x FROM t AS q(p) JOIN (SELECT id, c FROM u) AS w(x) ON p = x ORDER BY 1",
+    "SELECT v.x FROM (VALUES (1, 2), (3, 4)) AS v(x) ORDER BY x",
+    "WITH w(x) AS (SELECT id, a FROM t) SELECT * FROM w ORDER BY x",
+    "WITH w(x) AS (SELECT * FROM t), v(y) AS (TABLE w) SELECT y, a, b FROM v ORDER BY y",
+    # Names in front.
+    "SELECT x: id, y: a + b FROM t ORDER BY x",
+    "SELECT n: count(*), s: sum(a) FILTER (WHERE id > 1) FROM t",
+    "SELECT DISTINCT c: c IS DISTINCT FROM 'x', k: {'v': i > 3} FROM d ORDER BY ALL",
+    "SELECT x : id, \"Y y\":a::TEXT, z1: '10:00' || b FROM t ORDER BY 1",
+    "SELECT a: max(id), (SELECT z: min(c) FROM u) AS m FROM t UNION ALL SELECT b: 1, 2 ORDER BY ALL",
+    "SELECT * EXCEPT (a), z: a FROM t ORDER BY z",
+    "SELECT {'a': 1, 'b': 2}::STRUCT(a INT, b INT) AS x, y: 3",
+    # Constants that no row comes to.
+    "SELECT try('x'::INT), try(CAST('x' AS DATE)), try('7'::INT)",
+    "SELECT CASE WHEN id > 0 THEN 1 ELSE 'x'::INT END FROM t ORDER BY id",
+    "SELECT CASE id WHEN 9 THEN DATE 'x' ELSE DATE '2024-01-01' END FROM t ORDER BY id",
+    "SELECT coalesce(id, 'x'::INT) FROM t WHERE CASE WHEN id < 9 THEN true ELSE 'x'::BOOLEAN END ORDER BY 1",
+    "SELECT list_unique([1, 1, NULL]), typeof(list_unique([1])), list_count([1, NULL]), list_count([]) / 2",
 ]
 
 REFUSED = [
@@ -197,6 +248,11 @@ REFUSED = [
     ("SELECT id FROM t LIMIT (SELECT -1)", "less than none"),
     ("CREATE VIEW w AS SELECT id FROM t LIMIT (SELECT 2)", "a view takes no LIMIT"),
     ("SELECT c COLLATE NOCASE FROM d", "COLLATE NOCASE outside comparisons"),
+    ("SELECT CASE WHEN id > 2 THEN 'x'::INT ELSE 1 END FROM t", "Cannot cast string 'x' to value of Int32"),
+    ("SELECT 'x'::INT FROM t", "Cannot cast string 'x' to value of Int32"),
+    ("SELECT nosuch FROM t AS q(p)", "no column named 'nosuch'"),
+    ("SELECT * FROM t AS q(a, b, c, d)", "4"),
+    ("SELECT \"t\" FROM t", "no column named 't'"),
 ]
 
 
@@ -314,8 +370,11 @@ def test_statements_that_show_something_are_tables() -> None:
         for database in [con, oracle]:
             database.execute("CREATE TABLE t (a INT, \"it's\" TEXT, c DOUBLE)")
             database.execute("INSERT INTO t VALUES (1, 'x', NULL), (2, NULL, 2.5)")
+            database.execute("CREATE TABLE keyed (a INT PRIMARY KEY, b INT UNIQUE, c TEXT NOT NULL DEFAULT 'x')")
         for query in [
             "SELECT column_name FROM (DESCRIBE t) WHERE column_name <> 'c'",
+            "FROM (DESCRIBE t)",
+            "FROM (DESCRIBE keyed)",
             "SELECT d.column_name FROM (DESCRIBE SELECT a + 1 AS b, 'it''s' AS s FROM t) AS d ORDER BY 1 DESC",
             "FROM (SHOW TABLES)",
             "SELECT column_name, min, max, count FROM (SUMMARIZE t) ORDER BY column_name",
@@ -362,6 +421,37 @@ def test_each_row_knows_its_file(tmp_path) -> None:
             con.sql(f"SELECT * FROM read_parquet('{tmp_path}/p.parquet', filename = 'a')")
         with pytest.raises(flashmesh.Error, match="keys"):
             con.sql(f"SELECT * FROM read_csv('{tmp_path}/keys/y=*/*.csv', union_by_name = true)")
+
+
+def test_parquet_files_tell_of_themselves(tmp_path) -> None:
+    rows = pa.table(
+        {
+            "id": pa.array(range(1000), pa.int64()),
+            "d": pa.array([None, *range(999)], pa.int32()).cast(pa.date32()),
+            "s": [f"text {row % 7}" for row in range(1000)],
+            "n": pa.array([str(row) for row in range(1000)]).cast(pa.decimal128(9, 2)),
+            "l": [{"x": [row], "y": 1.5} for row in range(1000)],
+            "b": pa.array([row % 2 == 0 for row in range(1000)]),
+        }
+    )
+    for number in range(2):
+        pq.write_table(rows, tmp_path / f"{number}.parquet", row_group_size=400, compression="zstd")
+    with flashmesh.connect() as con, duckdb.connect() as oracle:
+        for query in [
+            "SELECT file_name, num_rows, num_row_groups, format_version, created_by FROM parquet_file_metadata('{}')",
+            "SELECT name, type, repetition_type, num_children, converted_type, scale, precision FROM parquet_schema('{}') WHERE name <> 'schema'",
+            "SELECT file_name, row_group_id, row_group_num_rows, row_group_num_columns, column_id, num_values, path_in_schema, type, stats_null_count,"
+            " total_compressed_size, total_uncompressed_size, data_page_offset FROM parquet_metadata('{}')",
+            "SELECT path_in_schema, stats_min_value, stats_max_value FROM parquet_metadata('{}') WHERE path_in_schema IN ('id', 'd', 's', 'n', 'b')",
+        ]:
+            query = query.format(tmp_path / "*.parquet") + " ORDER BY ALL"
+            assert con.execute(query).fetchall() == oracle.execute(query).fetchall(), query
+        (tmp_path / "torn.parquet").write_bytes((tmp_path / "0.parquet").read_bytes()[:-100])
+        (tmp_path / "no.parquet").write_text("PAR1")
+        for file in ["torn.parquet", "no.parquet", "nowhere.parquet"]:
+            for function in ["parquet_file_metadata", "parquet_schema", "parquet_metadata"]:
+                with pytest.raises(flashmesh.Error, match=file):
+                    con.execute(f"SELECT * FROM {function}('{tmp_path / file}')").fetchall()
 
 
 def test_files_have_what_is_no_number(tmp_path) -> None:

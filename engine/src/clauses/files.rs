@@ -49,16 +49,18 @@ const COMPRESSIONS: [(&[&str], Option<&str>); 6] = [
 const OF_ALL: [&str; 1] = ["filename"];
 
 /// What can be said of CSV files.
-const OF_CSV: [&str; 19] = [
+const OF_CSV: [&str; 22] = [
     "all_varchar",
     "allow_quoted_newlines",
     "columns",
     "comment",
     "compression",
     "dateformat",
+    "decimal_separator",
     "delim",
     "escape",
     "header",
+    "ignore_errors",
     "names",
     "new_line",
     "null_padding",
@@ -66,6 +68,7 @@ const OF_CSV: [&str; 19] = [
     "quote",
     "sample_size",
     "sep",
+    "skip",
     "timestampformat",
     "types",
     "union_by_name",
@@ -312,6 +315,7 @@ fn set(options: &mut FileOptions, option: &str, value: &Expr) -> Option<()> {
             options.compression = known?.1.map(str::to_owned);
         }
         "dateformat" => options.date_format = Some(quoted_text(value)?.to_owned()),
+        "decimal_separator" => options.decimal_separator = Some(sign(value)??),
         "delim" | "sep" => options.delimiter = Some(sign(value)??),
         "escape" => options.escape = sign(value)?,
         "filename" => {
@@ -321,6 +325,7 @@ fn set(options: &mut FileOptions, option: &str, value: &Expr) -> Option<()> {
             }
         }
         "header" => options.header = Some(truth(value)?),
+        "ignore_errors" => options.ignore_errors = truth(value)?,
         "names" => options.names = texts(value)?,
         // Both are read.
         "new_line" => drop(quoted_text(value)?),
@@ -329,6 +334,7 @@ fn set(options: &mut FileOptions, option: &str, value: &Expr) -> Option<()> {
         // None is one that no text has.
         "quote" => options.quote = Some(sign(value)?.unwrap_or('\0')),
         "sample_size" => options.sample_rows = Some(number(value)?),
+        "skip" => options.skipped_lines = number(value)?,
         "timestampformat" => options.timestamp_format = Some(quoted_text(value)?.to_owned()),
         "types" => options.types = fields(value)?,
         "union_by_name" => options.union_by_name = truth(value)?,

@@ -27,6 +27,7 @@ mod pivots;
 mod quantified;
 mod row_values;
 mod sample;
+mod sequences;
 mod series;
 mod sets;
 mod shown;
@@ -45,7 +46,8 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, LimitClause, ObjectName,
     ObjectNamePart, OrderBy, OrderByExpr, OrderByKind, OrderByOptions, PipeOperator, Query, Select,
     SelectInto, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableAlias,
-    TableFactor, TypedString, UnaryOperator, Value, VisitorMut, WildcardAdditionalOptions,
+    TableFactor, TableWithJoins, TypedString, UnaryOperator, Value, VisitorMut,
+    WildcardAdditionalOptions,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -77,6 +79,8 @@ use self::pivots::said_otherwise;
 use self::quantified::with_nulls;
 use self::row_values::{by_existence, by_fields};
 use self::sample::{alias_of, sampled};
+pub(crate) use self::sequences::NEXT;
+use self::sequences::as_table;
 pub(crate) use self::series::SERIES;
 use self::series::as_lists;
 use self::sets::name_sides;
@@ -134,6 +138,7 @@ impl VisitorMut for Correct {
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Error> {
         flow(correct_shown(statement))?;
+        flow(as_table(statement))?;
         with_its_tables(statement)?;
         read_values(statement)?;
         by_its_name(statement);
@@ -531,6 +536,25 @@ fn correct_named(table: &mut Cte, is_recursive: bool) -> Result<()> {
     check_alias(Some(alias))?;
     if from.is_some() {
         return refuse("FROM behind a query of WITH", "");
+    }
+    let has_others = columns_of(&query.body).is_none_or(|all| all > alias.columns.len());
+    if !is_recursive && !alias.columns.is_empty() && has_others {
+        // Of a table in FROM those behind keep their names.
+        let mut named = alias_of(alias.name.clone());
+        named.columns = std::mem::take(&mut alias.columns);
+        let whole = std::mem::replace(query, parsed("SELECT *", |parser| parser.parse_query())?);
+        if let SetExpr::Select(select) = query.body.as_mut() {
+            select.from = vec![TableWithJoins {
+                relation: TableFactor::Derived {
+                    lateral: false,
+                    subquery: whole,
+                    alias: Some(named),
+                    sample: None,
+                },
+                joins: Vec::new(),
+            }];
+        }
+        return Ok(());
     }
     let is_union = matches!(
         query.body.as_ref(),

@@ -1,5 +1,6 @@
 //! What other databases take and the parser does not, in words that it takes.
 
+mod aliases;
 mod as_of;
 mod copy;
 mod definitions;
@@ -7,6 +8,8 @@ mod lambdas;
 mod numbers;
 mod operators;
 mod pivots;
+
+use std::ops::Range;
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -54,7 +57,7 @@ const OPTIONS: [&str; 6] = [
 /// comprehensions of lists, `ASOF JOIN … ON`, WITH with the hint MATERIALIZED, `a ** b`, `@ a`, FILTER without
 /// WHERE, structs as types, `INSERT … BY NAME`, functions that are macros, macros IF NOT EXISTS, USING SAMPLE,
 /// PIVOT and UNPIVOT as queries, LIMIT and TABLESAMPLE in percent, PRAGMA of a table's name, DESCRIBE, SUMMARIZE and
-/// SHOW in FROM, and lists that end in a comma.
+/// SHOW in FROM, lists that end in a comma, and names of columns in front of these.
 ///
 /// # Errors
 /// [`Error::Usage`] for options of COPY that are none, and for ASOF JOIN without ON.
@@ -91,6 +94,7 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
     let has_shown = call_shown(&mut tokens, dialect);
     let has_words = definitions::replace_words(&mut tokens, dialect);
     let has_queries = operators::call_queries(&mut tokens, dialect);
+    let has_aliases = aliases::replace_aliases(&mut tokens, dialect);
     let has_changed = has_sorted
         || has_replaced
         || has_versions
@@ -119,7 +123,8 @@ pub(crate) fn respelled(query: &str, dialect: &dyn Dialect) -> Result<Option<Vec
         || has_intervals
         || has_shown
         || has_words
-        || has_queries;
+        || has_queries
+        || has_aliases;
     Ok(has_changed.then_some(tokens))
 }
 
@@ -148,7 +153,7 @@ fn ends_list(token: &Token) -> bool {
 
 /// The words of a text that can be parsed and would mean something else: that creates a table whose
 /// columns are called `key` or `index`, or has numbers like `1_000`, lambda functions, GLOB, `@a`,
-/// `INTERVAL (1) DAY` or `FROM (DESCRIBE t)`.
+/// `INTERVAL (1) DAY`, `FROM (DESCRIBE t)` or `SELECT a: b`.
 pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<TokenWithSpan>> {
     let text = query.to_ascii_lowercase();
     let has = |word: &str| text.contains(word);
@@ -164,6 +169,7 @@ pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<T
     };
     let has_shown = has("from") && SHOWING.iter().any(begins_with);
     let has_intervals = has("interval") && has("(");
+    let has_aliases = aliases::may_be(query);
     let may_be = [
         has_columns,
         has_numbers,
@@ -172,6 +178,7 @@ pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<T
         has_signs,
         has_shown,
         has_intervals,
+        has_aliases,
     ];
     if !may_be.contains(&true) {
         return None;
@@ -182,6 +189,7 @@ pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<T
     let has_signs = has_signs && operators::replace_absolutes(&mut tokens, dialect);
     let has_shown = has_shown && call_shown(&mut tokens, dialect);
     let has_intervals = has_intervals && bare_intervals(&mut tokens);
+    let has_aliases = has_aliases && aliases::replace_aliases(&mut tokens, dialect);
     let has_changed = [
         has_quoted,
         has_numbers,
@@ -190,6 +198,7 @@ pub(crate) fn read_otherwise(query: &str, dialect: &dyn Dialect) -> Option<Vec<T
         has_signs,
         has_shown,
         has_intervals,
+        has_aliases,
     ];
     has_changed.contains(&true).then_some(tokens)
 }
@@ -245,43 +254,73 @@ fn is(token: Option<&TokenWithSpan>, word: &str) -> bool {
     token.is_some_and(|token| is_word(&token.token, word))
 }
 
-/// Sorts what stands in parentheses behind IDENTITY.
+/// Sorts the options of identity columns, and of sequences that are made.
 fn sort_options(tokens: &mut [TokenWithSpan]) -> bool {
     let mut has_sorted = false;
     for place in 0..tokens.len() {
-        let opens = tokens.get(place + 1).map(|token| &token.token) == Some(&Token::LParen);
-        if !is(tokens.get(place), "IDENTITY") || !opens {
-            continue;
+        let options =
+            options_of_column(tokens, place).or_else(|| options_of_sequence(tokens, place));
+        if let Some(options) = options {
+            has_sorted |= sort_groups(&mut tokens[options]);
         }
-        let first = place + 2;
-        let options = tokens[first..].iter();
-        let Some(count) = options.into_iter().position(|t| t.token == Token::RParen) else {
-            continue;
-        };
-        let options = &mut tokens[first..first + count];
-        // The arguments of a function, or `IDENTITY (start, increment)`.
-        if options.iter().any(|token| token.token == Token::Comma) {
-            continue;
-        }
-        let mut groups: Vec<Vec<TokenWithSpan>> = Vec::new();
-        for (at, token) in options.iter().enumerate() {
-            let begins = OPTIONS.iter().any(|option| is(Some(token), option));
-            let is_negated = at > 0 && is(options.get(at - 1), "NO");
-            match groups.last_mut() {
-                Some(group) if is_negated || !(begins || is(Some(token), "NO")) => {
-                    group.push(token.clone());
-                }
-                _ => groups.push(vec![token.clone()]),
-            }
-        }
-        let rank = |group: &Vec<TokenWithSpan>| {
-            let of = |token: &TokenWithSpan| OPTIONS.iter().position(|o| is(Some(token), o));
-            group.iter().find_map(of)
-        };
-        has_sorted |= !groups.is_sorted_by_key(rank);
-        groups.sort_by_key(rank);
-        options.clone_from_slice(&groups.concat());
     }
+    has_sorted
+}
+
+/// What stands in parentheses behind IDENTITY at a place.
+fn options_of_column(tokens: &[TokenWithSpan], place: usize) -> Option<Range<usize>> {
+    let opens = tokens.get(place + 1).map(|token| &token.token) == Some(&Token::LParen);
+    let is_column = is(tokens.get(place), "IDENTITY") && opens;
+    let options = tokens[place..].iter().filter(|_| is_column);
+    let end = options
+        .into_iter()
+        .position(|token| token.token == Token::RParen)?;
+    Some(place + 2..place + end)
+}
+
+/// What stands behind the name of a sequence, where SEQUENCE at a place is that of CREATE.
+fn options_of_sequence(tokens: &[TokenWithSpan], place: usize) -> Option<Range<usize>> {
+    let is_word = |token: &TokenWithSpan, words: &[&str]| {
+        let mut words = words.iter();
+        words.any(|word| is(Some(token), word))
+    };
+    let mut before = tokens[..place].iter().rev();
+    let before = before.find(|token| !is_word(token, &["TEMP", "TEMPORARY"]));
+    if !is(before, "CREATE") || !is(tokens.get(place), "SEQUENCE") {
+        return None;
+    }
+    let statement = &tokens[place..];
+    let ends = |token: &TokenWithSpan| matches!(token.token, Token::SemiColon | Token::EOF);
+    let end = statement.iter().position(ends).unwrap_or(statement.len());
+    let begins = |token: &TokenWithSpan| is_word(token, &OPTIONS) || is_word(token, &["NO"]);
+    let first = statement[..end].iter().position(begins)?;
+    Some(place + first..place + end)
+}
+
+/// Sorts options of a sequence.
+fn sort_groups(options: &mut [TokenWithSpan]) -> bool {
+    // The arguments of a function, or `IDENTITY (start, increment)`.
+    if options.iter().any(|token| token.token == Token::Comma) {
+        return false;
+    }
+    let mut groups: Vec<Vec<TokenWithSpan>> = Vec::new();
+    for (at, token) in options.iter().enumerate() {
+        let begins = OPTIONS.iter().any(|option| is(Some(token), option));
+        let is_negated = at > 0 && is(options.get(at - 1), "NO");
+        match groups.last_mut() {
+            Some(group) if is_negated || !(begins || is(Some(token), "NO")) => {
+                group.push(token.clone());
+            }
+            _ => groups.push(vec![token.clone()]),
+        }
+    }
+    let rank = |group: &Vec<TokenWithSpan>| {
+        let of = |token: &TokenWithSpan| OPTIONS.iter().position(|o| is(Some(token), o));
+        group.iter().find_map(of)
+    };
+    let has_sorted = !groups.is_sorted_by_key(rank);
+    groups.sort_by_key(rank);
+    options.clone_from_slice(&groups.concat());
     has_sorted
 }
 
@@ -670,7 +709,13 @@ mod tests {
                     .into()
             )
         );
+        assert_eq!(
+            text("CREATE TEMP SEQUENCE a.s START 5 INCREMENT BY 2; SELECT 1"),
+            Some("CREATE TEMP SEQUENCE a . s INCREMENT BY 2 START 5 ; SELECT 1".into())
+        );
         for same in [
+            "CREATE SEQUENCE s INCREMENT 1 START 2",
+            "DROP SEQUENCE start increment",
             "IDENTITY (INCREMENT BY 1 START WITH 2)",
             "IDENTITY (",
             "IDENTITY (1, 2)",
@@ -736,6 +781,33 @@ mod tests {
             "INSERT INTO u SELECT a FROM t WHERE",
             "REVOKE READ ON t FROM u",
             "FROM t) SELECT",
+        ] {
+            assert_eq!(text(same), None, "{same}");
+        }
+    }
+
+    #[test]
+    fn names_may_stand_in_front() {
+        for (query, expected) in [
+            (
+                "SELECT a: 1, b: f(x, y) FILTER (WHERE z) FROM t",
+                "SELECT 1 AS a , f ( x , y ) FILTER ( WHERE z ) AS b FROM t",
+            ),
+            (
+                "SELECT DISTINCT \"A b\": x IS DISTINCT FROM y, (SELECT c: max(z) FROM u) WHERE x",
+                "SELECT DISTINCT x IS DISTINCT FROM y AS \"A b\" , ( SELECT max ( z ) AS c FROM u ) WHERE x",
+            ),
+            (
+                "SELECT s: {'a': 1, b: [2, c]} UNION SELECT d: 4; SELECT e:5",
+                "SELECT { 'a' : 1 , b : [ 2 , c ] } AS s UNION SELECT 4 AS d ; SELECT 5 AS e",
+            ),
+        ] {
+            assert_eq!(text(query).as_deref(), Some(expected));
+        }
+        for same in [
+            "SELECT x[a:b], {c: d}, e FROM t WHERE f, g: h",
+            "SELECT {'a': 1}::STRUCT<a: INT, b: ARRAY<STRUCT<c: INT, d: INT>>>, e",
+            "INSERT INTO t SELECT 1 RETURNING a, b:",
         ] {
             assert_eq!(text(same), None, "{same}");
         }

@@ -19,7 +19,11 @@ async fn not_null_holds_in_a_table_made_of_a_query() {
         .await
         .unwrap();
     assert_eq!(
-        rows(&session, "DESCRIBE n").await,
+        rows(
+            &session,
+            "SELECT column_name, column_type, \"null\" FROM (DESCRIBE n)"
+        )
+        .await,
         ["a INTEGER NO", "b VARCHAR YES"]
     );
     let message = error(&session, "INSERT INTO n VALUES (NULL, 'y')").await;

@@ -115,7 +115,11 @@ async fn endings_tell_formats() {
         .await
         .unwrap();
     assert_eq!(
-        rows(&session, "DESCRIBE t").await,
+        rows(
+            &session,
+            "SELECT column_name, column_type, \"null\" FROM (DESCRIBE t)"
+        )
+        .await,
         ["a BIGINT YES", "b VARCHAR YES"]
     );
 }
