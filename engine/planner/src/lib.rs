@@ -36,6 +36,7 @@ mod cost;
 mod dependencies;
 pub mod error;
 mod exchange;
+mod failing;
 mod first_rows;
 mod forgetting;
 pub mod functions;

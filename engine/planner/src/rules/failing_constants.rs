@@ -7,9 +7,9 @@ use datafusion::logical_expr::expr::Cast;
 use datafusion::logical_expr::{Expr, LogicalPlan, cast};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
+use crate::failing::error_of;
 use crate::tree::map_named_expressions;
 use crate::walk::Walk as _;
-use crate::written::error_of;
 
 /// The rule; place it before `simplify_expressions`.
 #[derive(Debug)]

@@ -4,7 +4,6 @@
 //! body stands in its place, which filters of scans, zone maps and the store know. Where that would compute
 //! an argument more than once, it stays a call, which computes the body over the arguments' values.
 
-mod failing;
 mod list;
 
 use std::collections::HashMap;
@@ -20,14 +19,14 @@ use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use parking_lot::Mutex;
 
-use self::failing::Failing;
 use self::list::{FUNCTIONS, Text};
+use crate::failing::Failing;
 use crate::functions::scalar_functions;
 use crate::hidden;
 use crate::rules::date_part;
@@ -45,13 +44,6 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
         all.chain([failing]).map(Arc::new).collect()
     });
     ALL.clone()
-}
-
-/// A call of `error`, of NULL's type.
-pub(crate) fn error_of(text: String) -> Expr {
-    static ERROR: LazyLock<Arc<ScalarUDF>> =
-        LazyLock::new(|| Arc::new(ScalarUDF::from(Failing::new())));
-    ERROR.call(vec![lit(text)])
 }
 
 /// What bodies are planned with: scalar functions, themselves among them, and no more.

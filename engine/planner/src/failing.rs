@@ -1,15 +1,24 @@
 //! `error(text)`, which fails where a row reaches it.
 
+use std::sync::{Arc, LazyLock};
+
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::logical_expr::{
-    ColumnarValue, DocSection, Documentation, ScalarFunctionArgs, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, DocSection, Documentation, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility, lit,
 };
+
+/// A call of it, of NULL's type.
+pub(crate) fn error_of(text: String) -> Expr {
+    static ERROR: LazyLock<Arc<ScalarUDF>> =
+        LazyLock::new(|| Arc::new(ScalarUDF::from(Failing::new())));
+    ERROR.call(vec![lit(text)])
+}
 
 /// The function. Its type is that of NULL, which becomes what stands beside it in CASE.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Failing {
+pub(crate) struct Failing {
     signature: Signature,
     documentation: Documentation,
 }
